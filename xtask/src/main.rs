@@ -1,1 +1,197 @@
-fn main() {}
+//! The chores of this repository, behind one command that needs nothing installed but Rust.
+//!
+//! `cargo xtask` prints what there is to do. `cargo xtask test` is the whole judgement on a change, and the only
+//! thing `.ci/run` calls: what passes here passes there, because it is the same code. The generators (`schema`,
+//! `config-schema`) rewrite committed files whose truth lives in the crates, so that nobody edits them by hand.
+//!
+//! This file reads the command line and hands over; `parts.rs` knows what is checked and in which order.
+
+mod deny;
+mod docs;
+mod generate;
+mod links;
+mod parts;
+mod process;
+mod report;
+mod tally;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::parts::{Part, Selection};
+
+const HELP: &str = "\
+Chores of the Quell repository.
+
+Usage: cargo xtask COMMAND
+
+Commands:
+  test [--part NAME]... [-- ARGS]   everything CI checks; ARGS go to `cargo test` (a name to filter by, say)
+  schema                            write crates/quell-store-sqlite/schema.sql from the migrations
+  config-schema                     write docs/reference/quell.schema.json from the configuration types
+  help                              this text
+
+Parts of `test`, in the order they run:
+";
+
+/// What one command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Command {
+    Help,
+    Test(Selection),
+    Schema,
+    ConfigSchema,
+}
+
+fn main() -> ExitCode {
+    let command = match parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(problem) => {
+            eprintln!("xtask: {problem}\nRun `cargo xtask` for help.");
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what was asked; `false` means that it ran to its end and the verdict is bad.
+fn run(command: Command) -> anyhow::Result<bool> {
+    if command == Command::Help {
+        print!("{}", help());
+        return Ok(true);
+    }
+    let place = Place::find()?;
+    match command {
+        Command::Help => Ok(true),
+        Command::Test(selection) => parts::run(&place, &selection),
+        Command::Schema => generate::schema(&place).map(|()| true),
+        Command::ConfigSchema => generate::config_schema(&place).map(|()| true),
+    }
+}
+
+fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
+    let mut args = args;
+    let Some(name) = args.next() else { return Ok(Command::Help) };
+    let command = match name.as_str() {
+        "help" | "--help" | "-h" => return Ok(Command::Help),
+        "test" => return parse_test(args),
+        "schema" => Command::Schema,
+        "config-schema" => Command::ConfigSchema,
+        other => anyhow::bail!("there is no command `{other}`"),
+    };
+    match args.next() {
+        None => Ok(command),
+        Some(extra) => anyhow::bail!("`{name}` takes no argument, got `{extra}`"),
+    }
+}
+
+fn parse_test(mut args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
+    let mut selection = Selection::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(Command::Help),
+            "--part" => {
+                let name = args.next().context("`--part` needs the name of a part")?;
+                selection.parts.push(Part::named(&name)?);
+            }
+            "--" => selection.test_args.extend(args.by_ref()),
+            other => match other.strip_prefix("--part=") {
+                Some(name) => selection.parts.push(Part::named(name)?),
+                None => {
+                    anyhow::bail!("`test` does not know `{other}` (arguments for `cargo test` go after `--`)")
+                }
+            },
+        }
+    }
+    Ok(Command::Test(selection))
+}
+
+fn help() -> String {
+    let parts: String =
+        Part::ALL.iter().map(|part| format!("  {:<8} {}\n", part.name(), part.explain())).collect();
+    format!("{HELP}{parts}")
+}
+
+/// Where the repository is and which cargo started us: everything a chore needs to know of its surroundings.
+struct Place {
+    root: PathBuf,
+    cargo: OsString,
+}
+
+impl Place {
+    /// Cargo tells both to the programs it runs, whatever folder the person stands in.
+    fn find() -> anyhow::Result<Self> {
+        let manifest =
+            std::env::var_os("CARGO_MANIFEST_DIR").context("start this program as `cargo xtask`")?;
+        let root = PathBuf::from(manifest).parent().context("xtask lies in the root folder")?.to_path_buf();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Ok(Self { root, cargo })
+    }
+
+    /// A cargo command that will run in the root of the repository.
+    fn cargo(&self, args: &[&str]) -> std::process::Command {
+        let mut command = self.command(&self.cargo);
+        command.args(args);
+        command
+    }
+
+    /// Any other program, also in the root. Nothing we start may wait for a person to type.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
+        let mut command = std::process::Command::new(program);
+        command.current_dir(&self.root).stdin(std::process::Stdio::null());
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> anyhow::Result<Command> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn no_argument_means_help_and_help_names_every_part() {
+        assert_eq!(parsed("").unwrap(), Command::Help);
+        let text = help();
+        for part in Part::ALL {
+            assert!(text.contains(part.name()), "{} is missing", part.name());
+        }
+    }
+
+    #[test]
+    fn parts_are_chosen_by_name_and_the_rest_goes_to_cargo_test() {
+        let wanted = Selection {
+            parts: vec![Part::Fmt, Part::Tests],
+            test_args: ["lease", "--", "--nocapture"].map(str::to_owned).to_vec(),
+        };
+        let got = parsed("test --part fmt --part=tests -- lease -- --nocapture").unwrap();
+        assert_eq!(got, Command::Test(wanted));
+        assert_eq!(parsed("test").unwrap(), Command::Test(Selection::default()));
+    }
+
+    #[test]
+    fn a_mistyped_command_line_is_refused_with_the_reason() {
+        for (line, reason) in [
+            ("tset", "no command `tset`"),
+            ("schema now", "takes no argument"),
+            ("test --part", "needs the name"),
+            ("test --part fnt", "fmt, clippy"),
+            ("test lease", "after `--`"),
+        ] {
+            let text = parsed(line).unwrap_err().to_string();
+            assert!(text.contains(reason), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a change is judged by: the parts of `cargo xtask test`, in their order.
+//!
+//! The cheap and common mistakes come first (layout, lints), the long work last. A part that fails does not stop
+//! the later ones, so one run tells everything that is wrong; the verdict is bad as soon as one part is. A run in
+//! which `tests` executed no test at all is bad too: silence proves nothing, and a mistyped filter would look like
+//! success.
+//!
+//! Each part streams its output as it goes. `report.rs` words the summary, `tally.rs` counts the tests.
+
+use std::time::{Duration, Instant};
+
+use crate::report::{Line, Verdict};
+use crate::tally::Tally;
+use crate::{Place, deny, docs, process, report};
+
+/// One named piece of the judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Fmt,
+    Clippy,
+    Deny,
+    Build,
+    Tests,
+    Doc,
+    Docs,
+}
+
+/// Which parts to run (none named: all), and what to hand on to `cargo test`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) test_args: Vec<String>,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Fmt, Self::Clippy, Self::Deny, Self::Build, Self::Tests, Self::Doc, Self::Docs];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fmt => "fmt",
+            Self::Clippy => "clippy",
+            Self::Deny => "deny",
+            Self::Build => "build",
+            Self::Tests => "tests",
+            Self::Doc => "doc",
+            Self::Docs => "docs",
+        }
+    }
+
+    pub(crate) fn explain(self) -> &'static str {
+        match self {
+            Self::Fmt => "the layout is what rustfmt makes of it",
+            Self::Clippy => "no compiler or clippy warning anywhere",
+            Self::Deny => "dependencies: licences, banned crates, where they come from",
+            Self::Build => "everything compiles, examples and benches too",
+            Self::Tests => "unit and integration tests",
+            Self::Doc => "the programs inside the documentation comments",
+            Self::Docs => "links in Markdown files resolve; no path of one machine is mentioned",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> anyhow::Result<Self> {
+        Self::ALL.into_iter().find(|part| part.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|part| part.name()).collect();
+            anyhow::anyhow!("there is no part `{name}` (parts: {})", known.join(", "))
+        })
+    }
+}
+
+/// Runs the selected parts in their fixed order, prints the summary, and says whether all is well.
+pub(crate) fn run(place: &Place, selection: &Selection) -> anyhow::Result<bool> {
+    let mut lines = Vec::new();
+    for part in Part::ALL {
+        if !selection.parts.is_empty() && !selection.parts.contains(&part) {
+            continue;
+        }
+        println!("\n== {}: {}", part.name(), part.explain());
+        let since = now();
+        let (verdict, tally) = run_part(place, part, &selection.test_args)
+            .unwrap_or_else(|error| (Verdict::Failed(format!("{error:#}")), None));
+        let line = Line { name: part.name(), took: since.elapsed(), verdict, tally };
+        println!("== {}", line.summary());
+        lines.push(line);
+    }
+    print!("{}", report::closing(&lines));
+    Ok(lines.iter().all(|line| line.verdict == Verdict::Ok))
+}
+
+/// The one place that decides what each part means.
+fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<(Verdict, Option<Tally>)> {
+    let plain = |args: &[&str]| process::stream(place.cargo(args)).map(|verdict| (verdict, None));
+    match part {
+        Part::Fmt => plain(&["fmt", "--all", "--check"]),
+        Part::Clippy => plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        Part::Deny => deny::check(place).map(|verdict| (verdict, None)),
+        Part::Build => plain(&["build", "--workspace", "--all-targets"]),
+        Part::Tests => {
+            let mut command = place.cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]);
+            command.args(test_args);
+            let (verdict, tally) = process::stream_tests(command)?;
+            let verdict = match verdict {
+                Verdict::Ok if tally.ran() == 0 => Verdict::Failed("no test ran".to_owned()),
+                other => other,
+            };
+            Ok((verdict, Some(tally)))
+        }
+        Part::Doc => {
+            let mut command = place.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
+            command.args(test_args);
+            let (verdict, tally) = process::stream_tests(command)?;
+            Ok((verdict, Some(tally)))
+        }
+        Part::Docs => docs::check(place).map(|verdict| (verdict, None)),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "xtask only measures how long a part took; nothing replays it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Seconds with one decimal, as people read them.
+pub(crate) fn seconds(took: Duration) -> String {
+    format!("{:.1}", took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found_by_its_own_name() {
+        for part in Part::ALL {
+            assert_eq!(Part::named(part.name()).unwrap(), part);
+        }
+        assert!(Part::named("everything").is_err());
+    }
+}
