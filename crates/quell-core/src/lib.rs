@@ -1,1 +1,23 @@
+//! Vocabulary and decisions of Quell: no I/O, no runtime, no real clock.
+//!
+//! Start with [`lifecycle`] (the states), then [`lane`] (everything that can happen to one key), then [`memory`] (the
+//! whole engine without a database). [`store`] is the contract that databases keep; [`step`] is the worker's logic
+//! that the runtime performs and the simulator replays.
 
+pub mod audit;
+pub mod batch;
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod inspect;
+pub mod lane;
+pub mod lease;
+pub mod lifecycle;
+pub mod limits;
+pub mod memory;
+pub mod outcome;
+pub mod retry;
+pub mod step;
+pub mod store;
+pub mod totals;
+pub mod window;

@@ -1,0 +1,424 @@
+//! Who an event belongs to and what may be appended: the checked vocabulary at the entrance.
+//!
+//! Every value here is checked when it is made, so the rest of the engine never asks again: a [`Key`] is never empty
+//! or too long, a [`Payload`] is always valid JSON within its depth bound and keeps the bytes as they were sent.
+//! First stop on the path of an event; the next one is `window.rs`, then the store's `append.rs`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::clock::Timestamp;
+use crate::limits;
+use crate::window::Window;
+
+/// Why a name, key, id or payload was not accepted. The text says what is wrong and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {problem}")]
+pub struct Invalid {
+    pub what: &'static str,
+    pub problem: String,
+}
+
+impl Invalid {
+    fn new(what: &'static str, problem: impl Into<String>) -> Self {
+        Invalid { what, problem: problem.into() }
+    }
+}
+
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+                let text = text.as_ref();
+                $check(text)?;
+                Ok($name(Arc::from(text)))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+            fn try_from(text: String) -> Result<Self, Invalid> {
+                $name::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.0.to_string()
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        /// Shown escaped: keys may hold any character, and a terminal must not be steered by one.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                for c in self.0.chars() {
+                    if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+text_type!(
+    /// A named kind of work, `[a-z0-9._-]{1,64}`.
+    QueueName,
+    check_queue
+);
+text_type!(
+    /// Who the event belongs to: 1 to 512 bytes of UTF-8 without NUL, compared as bytes.
+    Key,
+    check_key
+);
+text_type!(
+    /// The owner of a lane. No tenant is the empty text, never a missing value.
+    Tenant,
+    check_tenant
+);
+text_type!(
+    /// The caller's id of an event, or one made by the engine.
+    EventId,
+    check_event_id
+);
+
+impl Tenant {
+    /// The tenant of those who have none.
+    pub fn none() -> Self {
+        Tenant(Arc::from(""))
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn check_queue(text: &str) -> Result<(), Invalid> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+    if text.is_empty() || text.len() > limits::QUEUE_NAME_BYTES_MAX || !text.chars().all(allowed) {
+        return Err(Invalid::new(
+            "queue name",
+            format!("{:?} is not 1 to 64 characters of a-z, 0-9, '.', '_' and '-'", shorten(text)),
+        ));
+    }
+    Ok(())
+}
+
+fn check_key(text: &str) -> Result<(), Invalid> {
+    if text.is_empty() {
+        return Err(Invalid::new("key", "is empty; a key says who the event belongs to"));
+    }
+    check_text("key", text, limits::KEY_BYTES_MAX)
+}
+
+fn check_tenant(text: &str) -> Result<(), Invalid> {
+    check_text("tenant", text, limits::TENANT_BYTES_MAX)
+}
+
+fn check_event_id(text: &str) -> Result<(), Invalid> {
+    if text.is_empty() {
+        return Err(Invalid::new("event id", "is empty; leave it out to have one made"));
+    }
+    check_text("event id", text, limits::EVENT_ID_BYTES_MAX)
+}
+
+fn check_text(what: &'static str, text: &str, max: usize) -> Result<(), Invalid> {
+    if text.len() > max {
+        return Err(Invalid::new(what, format!("has {} bytes; at most {max} are allowed", text.len())));
+    }
+    if text.contains('\0') {
+        return Err(Invalid::new(what, "contains a NUL character, which no store keeps"));
+    }
+    Ok(())
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// The identity of a lane. Two tenants never share one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LaneKey {
+    pub tenant: Tenant,
+    pub queue: QueueName,
+    pub key: Key,
+}
+
+impl LaneKey {
+    pub fn new(queue: QueueName, key: Key) -> Self {
+        LaneKey { tenant: Tenant::none(), queue, key }
+    }
+
+    #[must_use]
+    pub fn of(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+}
+
+impl fmt::Display for LaneKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.tenant.is_none() {
+            write!(f, "{}:", self.tenant)?;
+        }
+        write!(f, "{}/{}", self.queue, self.key)
+    }
+}
+
+/// JSON as it was sent: `\u0000`, the order of keys and the form of numbers survive in every store.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(Arc<str>);
+
+impl Payload {
+    /// Checks that `bytes` are one JSON value within the depth bound. Size is a queue's setting, checked by append.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, Invalid> {
+        if bytes.len() > limits::PAYLOAD_BYTES_MAX {
+            let max = limits::PAYLOAD_BYTES_MAX;
+            return Err(Invalid::new(
+                "payload",
+                format!("has {} bytes; at most {max} are allowed", bytes.len()),
+            ));
+        }
+        check_depth(bytes)?;
+        let raw: &serde_json::value::RawValue = serde_json::from_slice(bytes)
+            .map_err(|e| Invalid::new("payload", format!("is not valid JSON: {e}")))?;
+        Ok(Payload(Arc::from(raw.get())))
+    }
+
+    /// A payload made by the program itself.
+    pub fn of(value: &serde_json::Value) -> Self {
+        Payload(Arc::from(value.to_string()))
+    }
+
+    /// Trusts bytes that a store gives back: they were checked when they were appended.
+    pub fn from_stored(text: String) -> Self {
+        Payload(Arc::from(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.0)
+    }
+
+    /// Equal for payloads that are equal as parsed JSON, so that a provider's resend with other white space or key
+    /// order is a duplicate and not a conflict. Stores compare this inside the append's transaction.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let canonical = serde_json::from_str::<serde_json::Value>(&self.0).map(|v| normal(v).to_string());
+        // A number beyond every machine type (1e999) cannot be parsed; then only equal bytes are equal.
+        let text = canonical.as_deref().unwrap_or(&self.0);
+        let digest = Sha256::digest(text.as_bytes());
+        let mut short = [0; 16];
+        short.copy_from_slice(&digest[..16]);
+        Fingerprint(short)
+    }
+}
+
+/// Payloads stay out of logs: only the size is printed.
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &serde_json::value::RawValue =
+            serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// The first 128 bits of a SHA-256 over the canonical form of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 16]);
+
+/// 1.0 and 1 are the same number to every reader of JSON, so they are the same here.
+fn normal(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Number(n) => match n.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "checked to be a whole number below 2^53")]
+            Some(f) if n.is_f64() && f.fract() == 0.0 && f.abs() < 9_007_199_254_740_992.0 => {
+                Value::from(f as i64)
+            }
+            _ => Value::Number(n),
+        },
+        Value::Array(items) => items.into_iter().map(normal).collect(),
+        Value::Object(map) => map.into_iter().map(|(k, v)| (k, normal(v))).collect(),
+        other => other,
+    }
+}
+
+fn check_depth(bytes: &[u8]) -> Result<(), Invalid> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for &b in bytes {
+        if in_string {
+            match b {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match b {
+            b'"' => in_string = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > limits::PAYLOAD_DEPTH_MAX {
+            let max = limits::PAYLOAD_DEPTH_MAX;
+            return Err(Invalid::new("payload", format!("is nested deeper than {max} levels")));
+        }
+    }
+    Ok(())
+}
+
+/// Small named strings that travel with an event (trace context, content type); an allow-list made by the edge.
+pub type Headers = BTreeMap<String, String>;
+
+/// How a queue receives events: decided by its settings, carried by each append.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppendPolicy {
+    pub window: Window,
+    /// Payloads above this are refused.
+    pub payload_bytes: usize,
+    /// Events that may wait in one lane (buffered and in flight together).
+    pub lane_events: u64,
+}
+
+impl Default for AppendPolicy {
+    fn default() -> Self {
+        AppendPolicy {
+            window: Window::default(),
+            payload_bytes: limits::PAYLOAD_BYTES_DEFAULT,
+            lane_events: limits::LANE_EVENTS_DEFAULT,
+        }
+    }
+}
+
+/// One event on its way in.
+#[derive(Debug, Clone)]
+pub struct NewEvent {
+    pub lane: LaneKey,
+    pub id: NewEventId,
+    pub payload: Payload,
+    pub headers: Headers,
+    pub policy: Arc<AppendPolicy>,
+}
+
+/// An event always has an id before the store is first asked, so that an unknown answer can be resolved by repeating.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewEventId {
+    /// The caller's: checked for duplicates in its lane.
+    Given(EventId),
+    /// Made by the engine and unique by construction: looked up only when a request is repeated.
+    Made(EventId),
+}
+
+impl NewEventId {
+    pub fn id(&self) -> &EventId {
+        match self {
+            NewEventId::Given(id) | NewEventId::Made(id) => id,
+        }
+    }
+}
+
+/// One event as a handler receives it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    pub seq: u64,
+    pub id: EventId,
+    pub received_at: Timestamp,
+    pub payload: Payload,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    pub headers: Headers,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_keys_are_checked_when_made() {
+        assert!(QueueName::new("chat.eu-1_a").is_ok());
+        for bad in ["", "Chat", "a b", "ü", &"x".repeat(65)] {
+            assert!(QueueName::new(bad).is_err(), "{bad:?}");
+        }
+        for good in ["*", "%", "{a}", "-x", "49 171/5", "Ünïcode", "a\nb", "' OR 1=1 --"] {
+            assert_eq!(Key::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a\0b", &"x".repeat(513)] {
+            assert!(Key::new(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(Key::new("x".repeat(512)).unwrap().as_str().len(), 512);
+    }
+
+    #[test]
+    fn a_shown_key_cannot_steer_a_terminal() {
+        assert_eq!(Key::new("a\u{1b}[2J\n").unwrap().to_string(), "a\\u{1b}[2J\\n");
+    }
+
+    #[test]
+    fn payload_bytes_are_kept_as_sent() {
+        let sent = "{\"b\":1.0,\"a\":\"\\u0000\", \"n\":12345678901234567890123}";
+        assert_eq!(Payload::from_json(sent.as_bytes()).unwrap().as_str(), sent);
+    }
+
+    #[test]
+    fn payloads_that_are_not_one_json_value_are_refused() {
+        for bad in ["", "{", "{} {}", "nul", "\u{feff}{}", "[1,]"] {
+            assert!(Payload::from_json(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(Payload::from_json(b"\"\xff\"").is_err());
+        let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(Payload::from_json(deep(128).as_bytes()).is_ok());
+        assert!(Payload::from_json(deep(129).as_bytes()).unwrap_err().problem.contains("deeper than 128"));
+    }
+
+    #[test]
+    fn fingerprints_compare_parsed_json() {
+        let of = |text: &str| Payload::from_json(text.as_bytes()).unwrap().fingerprint();
+        assert_eq!(of(r#"{"a":1,"b":[2.0]}"#), of("{ \"b\" : [2], \"a\":1.0 }"));
+        assert_ne!(of(r#"{"a":1}"#), of(r#"{"a":"1"}"#));
+        assert_ne!(of("[1,2]"), of("[2,1]"));
+        assert_eq!(of("1e999"), of("1e999"));
+        assert_ne!(of("1e999"), of("2e999"));
+    }
+
+    #[test]
+    fn payloads_stay_out_of_debug_output() {
+        let payload = Payload::from_json(br#""secret""#).unwrap();
+        assert_eq!(format!("{payload:?}"), "Payload(8 bytes)");
+    }
+}

@@ -1,0 +1,425 @@
+//! What can be asked of a store, and the answers: listings, one lane with the reason it waits, totals, health.
+//!
+//! Listings are pages by cursor: they read a bounded number of rows and never scan history.
+
+use serde::Serialize;
+
+use crate::audit::AuditRecord;
+use crate::batch::RunId;
+use crate::clock::Timestamp;
+use crate::event::{Event, EventId, Key, LaneKey, QueueName, Tenant};
+use crate::lane::{Attention, Lane};
+use crate::lifecycle::RunState;
+use crate::store::Description;
+use crate::totals::Totals;
+use crate::window::FiredBy;
+
+/// A read.
+#[derive(Debug, Clone)]
+pub enum Inspect {
+    /// One lane with its buffered events, or nothing when it is idle and forgotten.
+    Lane(LaneKey),
+    Lanes(LaneFilter),
+    /// One run with its events, whatever its state.
+    Run(RunId),
+    Runs(RunFilter),
+    /// Where an event is now.
+    Event(LaneKey, EventId),
+    Audit(AuditFilter),
+    /// Totals and lane counts per tenant and queue.
+    Stats,
+    /// The no-loss equation checked against the rows themselves. Reads everything: for `doctor`, not for a hot path.
+    Verify,
+    /// The store's clock, sizes and settings.
+    Health,
+}
+
+/// The answer to the read of the same name.
+#[derive(Debug, Clone)]
+pub enum Inspected {
+    Lane(Option<Box<LaneDetail>>),
+    Lanes(Page<LaneRow>),
+    Run(Option<Box<RunDetail>>),
+    Runs(Page<RunRow>),
+    Event(Option<EventPlace>),
+    Audit(Page<AuditRecord>),
+    Stats(Vec<QueueStats>),
+    Verify(Verified),
+    Health(Health),
+}
+
+/// One page; `next` continues it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct LaneFilter {
+    pub tenant: Option<Tenant>,
+    pub queue: Option<QueueName>,
+    /// Only lanes whose key starts with this.
+    pub key_prefix: Option<String>,
+    /// Only lanes that are held by a worker.
+    pub running: bool,
+    /// Also lanes that have nothing to do.
+    pub idle: bool,
+    pub cursor: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    pub tenant: Option<Tenant>,
+    pub queue: Option<QueueName>,
+    pub key: Option<Key>,
+    pub state: Option<RunState>,
+    pub cursor: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    pub tenant: Option<Tenant>,
+    pub queue: Option<QueueName>,
+    pub key: Option<Key>,
+    pub run: Option<RunId>,
+    pub cursor: Option<String>,
+    pub limit: usize,
+}
+
+/// One lane of a listing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LaneRow {
+    #[serde(flatten)]
+    pub lane: LaneKey,
+    /// Missing when idle.
+    pub state: Option<RunState>,
+    pub buffered: u64,
+    pub in_flight: u64,
+    pub head_seq: u64,
+    pub due_at: Option<Timestamp>,
+    pub paused_by: Option<String>,
+    pub worker: Option<String>,
+    pub token: Option<u64>,
+    pub claimed_at: Option<Timestamp>,
+    pub lease_until: Option<Timestamp>,
+    pub updated_at: Timestamp,
+    /// Why it waits, in one sentence.
+    pub why: String,
+}
+
+/// One lane in full.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneDetail {
+    #[serde(flatten)]
+    pub row: LaneRow,
+    pub now: Timestamp,
+    pub waiting: Waiting,
+    pub open_run: Option<RunId>,
+    pub current_run: Option<RunId>,
+    /// The first buffered events, bounded; payloads are for those who may see them.
+    pub events: Vec<Event>,
+}
+
+/// Why is this key waiting? Each reason by itself, so that a program can act on it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Waiting {
+    pub buffered: u64,
+    pub due_at: Option<Timestamp>,
+    pub due_by: Option<FiredBy>,
+    pub capped_at: Option<Timestamp>,
+    pub backoff_until: Option<Timestamp>,
+    pub lane_paused_by: Option<String>,
+    pub queue_paused_by: Option<String>,
+    pub held_by: Option<String>,
+    pub token: Option<u64>,
+    pub lease_until: Option<Timestamp>,
+    pub expired: bool,
+}
+
+impl Waiting {
+    /// Reads the reasons off a lane; the store adds whether the queue is paused.
+    pub fn of(lane: &Lane, now: Timestamp, queue_paused_by: Option<String>) -> Self {
+        let current = lane.current.as_ref();
+        let running = current.filter(|c| c.state == RunState::Running);
+        Waiting {
+            buffered: lane.open.map_or(0, |o| o.count),
+            due_at: lane.open.map(|o| o.window.due().0),
+            due_by: lane.open.map(|o| o.window.due().1),
+            capped_at: lane.open.map(|o| o.window.capped_at()),
+            backoff_until: current.filter(|c| c.state == RunState::Retryable).map(|c| c.due_at),
+            lane_paused_by: lane.paused.as_ref().map(|p| p.by.clone()),
+            queue_paused_by,
+            held_by: running.and_then(|c| c.worker.as_ref()).map(|w| w.to_string()),
+            token: running.map(|c| c.token),
+            lease_until: running.map(|c| c.lease_until),
+            expired: lane.attention(now) == Attention::Expired,
+        }
+    }
+
+    /// The reasons as one sentence for people.
+    pub fn sentence(&self, now: Timestamp) -> String {
+        let mut parts = Vec::new();
+        if let (Some(by), Some(until)) = (&self.held_by, self.lease_until) {
+            let token = self.token.unwrap_or(0);
+            parts.push(if self.expired {
+                format!(
+                    "lease of {by} (token {token}) ran out {} ago, next claim takes it back",
+                    span(now, until)
+                )
+            } else {
+                format!("running on {by} with token {token}, lease {} left", span(until, now))
+            });
+        }
+        if let Some(by) = &self.lane_paused_by {
+            parts.push(format!("lane paused by {by}"));
+        }
+        if let Some(by) = &self.queue_paused_by {
+            parts.push(format!("queue paused by {by}"));
+        }
+        if let Some(until) = self.backoff_until {
+            parts.push(if until > now {
+                format!("retry in {}", span(until, now))
+            } else {
+                "retry due now".to_owned()
+            });
+        }
+        if self.buffered > 0 {
+            let mut text = format!("buffered {}", self.buffered);
+            if let (Some(due), Some(by)) = (self.due_at, self.due_by) {
+                if due > now {
+                    text += &format!(", due in {} ({})", span(due, now), by.as_str());
+                    if let Some(cap) = self.capped_at.filter(|&cap| cap > due) {
+                        text += &format!(", at the latest in {}", span(cap, now));
+                    }
+                } else {
+                    text += &format!(", due since {} ({})", span(now, due), by.as_str());
+                }
+            }
+            parts.push(text);
+        }
+        if parts.is_empty() { "idle".to_owned() } else { parts.join("; ") }
+    }
+}
+
+/// A duration as people say it: `340ms`, `12.4s`, `3m20s`, `2h05m`, `3d04h`.
+pub fn span(later: Timestamp, earlier: Timestamp) -> String {
+    let ms = later.since(earlier).as_millis();
+    let (s, m, h) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
+    match () {
+        () if ms < 1_000 => format!("{ms}ms"),
+        () if s < 60 => format!("{}.{}s", s, ms % 1_000 / 100),
+        () if m < 60 => format!("{m}m{:02}s", s % 60),
+        () if h < 48 => format!("{h}h{:02}m", m % 60),
+        () => format!("{}d{:02}h", h / 24, h % 24),
+    }
+}
+
+/// One run of a listing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRow {
+    pub id: RunId,
+    #[serde(flatten)]
+    pub lane: LaneKey,
+    pub state: RunState,
+    pub events: u64,
+    pub bytes: u64,
+    pub lo: u64,
+    pub hi: u64,
+    pub attempts: u32,
+    pub claims: u32,
+    pub retries: u32,
+    pub token: u64,
+    pub fired_by: Option<FiredBy>,
+    pub worker: Option<String>,
+    pub created_at: Timestamp,
+    pub last_at: Timestamp,
+    pub claimed_at: Option<Timestamp>,
+    pub heartbeat_at: Option<Timestamp>,
+    pub lease_until: Option<Timestamp>,
+    pub next_at: Option<Timestamp>,
+    pub updated_at: Timestamp,
+    pub completed_at: Option<Timestamp>,
+    pub error: Option<String>,
+}
+
+/// One run in full.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunDetail {
+    #[serde(flatten)]
+    pub row: RunRow,
+    pub result: Option<serde_json::Value>,
+    pub usage: std::collections::BTreeMap<String, f64>,
+    pub list: Vec<Event>,
+    pub audit: Vec<AuditRecord>,
+}
+
+impl RunRow {
+    /// The current run of a lane as a listing shows it.
+    pub fn of_current(lane: &Lane, key: &LaneKey) -> Option<RunRow> {
+        let c = lane.current.as_ref()?;
+        let running = c.state == RunState::Running;
+        Some(RunRow {
+            id: lane.run_id(c.number),
+            lane: key.clone(),
+            state: c.state,
+            events: c.count,
+            bytes: c.bytes,
+            lo: c.lo,
+            hi: c.hi,
+            attempts: c.attempt(),
+            claims: c.claims,
+            retries: c.retries,
+            token: c.token,
+            fired_by: Some(c.fired_by),
+            worker: c.worker.as_ref().map(|w| w.to_string()),
+            created_at: c.first_at,
+            last_at: c.last_at,
+            claimed_at: (c.claims > 0).then_some(c.claimed_at),
+            heartbeat_at: (c.claims > 0).then_some(c.heartbeat_at),
+            lease_until: running.then_some(c.lease_until),
+            next_at: (!running).then_some(c.due_at),
+            updated_at: lane.updated_at,
+            completed_at: None,
+            error: c.error.clone(),
+        })
+    }
+
+    /// The open run of a lane as a listing shows it.
+    pub fn of_open(lane: &Lane, key: &LaneKey) -> Option<RunRow> {
+        let o = lane.open?;
+        Some(RunRow {
+            id: lane.run_id(o.number),
+            lane: key.clone(),
+            state: RunState::Pending,
+            events: o.count,
+            bytes: o.bytes,
+            lo: o.lo,
+            hi: lane.head_seq,
+            attempts: 0,
+            claims: 0,
+            retries: 0,
+            token: 0,
+            fired_by: None,
+            worker: None,
+            created_at: o.window.first_at,
+            last_at: o.window.latest_at,
+            claimed_at: None,
+            heartbeat_at: None,
+            lease_until: None,
+            next_at: Some(o.window.due().0),
+            updated_at: lane.updated_at,
+            completed_at: None,
+            error: None,
+        })
+    }
+}
+
+impl LaneRow {
+    pub fn of(lane: &Lane, key: &LaneKey, now: Timestamp, queue_paused_by: Option<String>) -> LaneRow {
+        let waiting = Waiting::of(lane, now, queue_paused_by);
+        let running = lane.current.as_ref().filter(|c| c.state == RunState::Running);
+        LaneRow {
+            lane: key.clone(),
+            state: lane.state(),
+            buffered: waiting.buffered,
+            in_flight: lane.current.as_ref().map_or(0, |c| c.count),
+            head_seq: lane.head_seq,
+            due_at: lane.due_at(),
+            paused_by: waiting.lane_paused_by.clone(),
+            worker: waiting.held_by.clone(),
+            token: waiting.token,
+            claimed_at: running.map(|c| c.claimed_at),
+            lease_until: waiting.lease_until,
+            updated_at: lane.updated_at,
+            why: waiting.sentence(now),
+        }
+    }
+}
+
+/// Where one event is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventPlace {
+    pub event: Event,
+    pub run_id: Option<RunId>,
+    /// The state of the run it belongs to.
+    pub state: Option<RunState>,
+}
+
+/// One queue of one tenant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueStats {
+    pub tenant: Tenant,
+    pub queue: QueueName,
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Lanes held by workers now.
+    pub running: u64,
+    pub paused_by: Option<String>,
+    /// How long the longest waiting due lane has been due, in milliseconds.
+    pub oldest_due_ms: Option<u64>,
+}
+
+/// The equation checked against the rows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verified {
+    pub queues: u64,
+    pub events: u64,
+    /// What does not agree, in words; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+/// How the store is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Health {
+    pub description: Description,
+    pub now: Timestamp,
+    /// Store time minus this host's wall clock, in milliseconds.
+    pub wall_divergence_ms: i64,
+    /// Named facts: file sizes, settings, counts.
+    pub facts: Vec<(String, String)>,
+    /// What an operator should look at; empty when all is well.
+    pub warnings: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Lane;
+    use crate::window::Window;
+    use std::time::Duration;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn the_reason_of_waiting_is_one_readable_sentence() {
+        let mut lane = Lane::new(1, at(0));
+        assert_eq!(Waiting::of(&lane, at(0), None).sentence(at(0)), "idle");
+        let window = Window::quiet_capped(Duration::from_secs(2), Duration::from_secs(10));
+        lane.append(at(0), 1, 10, &window, || 7);
+        lane.append(at(800), 2, 10, &window, || 8);
+        assert_eq!(
+            Waiting::of(&lane, at(1_000), None).sentence(at(1_000)),
+            "buffered 2, due in 1.8s (quiet), at the latest in 9.0s"
+        );
+        lane.pause(at(1_000), "ada");
+        assert!(
+            Waiting::of(&lane, at(5_000), None)
+                .sentence(at(5_000))
+                .starts_with("lane paused by ada; buffered 2")
+        );
+    }
+
+    #[test]
+    fn spans_are_short() {
+        assert_eq!(span(at(340), at(0)), "340ms");
+        assert_eq!(span(at(12_440), at(0)), "12.4s");
+        assert_eq!(span(at(200_000), at(0)), "3m20s");
+        assert_eq!(span(at(7_500_000), at(0)), "2h05m");
+        assert_eq!(span(at(273_600_000), at(0)), "3d04h");
+    }
+}

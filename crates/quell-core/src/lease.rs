@@ -1,0 +1,78 @@
+//! The time-limited right to process a lane: tokens, expiry, and whose clock counts.
+//!
+//! # What a lease promises
+//!
+//! At most one worker holds a live lease on a lane. The holder is named by a **token**, a number that grows with every
+//! claim of the lane and is never used twice, not even after a restart or a restore. Every change that the holder asks
+//! for (extend, settle) carries the token and is refused when the lane has moved on. So safety never depends on a
+//! clock: a worker that slept through its lease changes nothing when it wakes, and learns so.
+//!
+//! # Whose clock
+//!
+//! - *The store's clock* judges leases. A lease is live while `now < lease_until`; from `now ≥ lease_until` on the lane
+//!   may be taken back. `lease_until` only ever moves to a future time.
+//! - *The worker's monotonic clock* only stops the handler sooner. The worker knows when it **sent** the claim or the
+//!   last confirmed extend; the store cannot have started the lease before that. So `sent + lease − margin`
+//!   ([`stop_at`]) lies before the store's expiry, whatever the two clocks think of the date.
+//!
+//! # What each failure does
+//!
+//! | failure | effect |
+//! | --- | --- |
+//! | worker dies | no extend comes; one lease later the lane is claimable, the attempt stays counted |
+//! | worker is paused and wakes | its next call is refused (`lost lease`); its handler is stopped |
+//! | store is away | extends fail; at `stop_at` the handler is stopped; the run may still be settled if nobody took it |
+//! | wall clock jumps | the store's clock does not follow it; a process that sees the two diverge takes nothing back for one lease |
+//!
+//! An expired lease that nobody took back may still be extended or settled: nothing else has happened to the lane, so
+//! refusing would only repeat work.
+
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::limits;
+
+/// How often a held lease is renewed: a third of it, and at least every 20 s.
+pub fn heartbeat_every(lease: Duration) -> Duration {
+    (lease / 3).min(limits::HEARTBEAT_MAX)
+}
+
+/// When the worker stops its handler by its own clock, unless a later renewal is confirmed.
+pub fn stop_at(sent: Tick, lease: Duration) -> Tick {
+    sent.after(lease.saturating_sub(margin(lease)))
+}
+
+/// The reserve for stopping a handler and for clocks that run at slightly different rates.
+pub fn margin(lease: Duration) -> Duration {
+    (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(5)).min(lease / 2)
+}
+
+/// A process whose wall clock and monotonic clock drifted apart by more than this takes nothing back for one lease.
+pub fn divergence_max(lease: Duration) -> Duration {
+    lease / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_leave_room_for_two_misses() {
+        assert_eq!(heartbeat_every(Duration::from_secs(60)), Duration::from_secs(20));
+        assert_eq!(heartbeat_every(Duration::from_secs(300)), Duration::from_secs(20));
+        assert_eq!(heartbeat_every(Duration::from_secs(9)), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn the_worker_stops_before_the_store_can_call_the_lease_over() {
+        for ms in [100u64, 250, 1_000, 60_000, 86_400_000] {
+            let lease = Duration::from_millis(ms);
+            let sent = Tick::from_millis(1_000);
+            assert!(stop_at(sent, lease) < sent.after(lease), "{ms}");
+            assert!(
+                stop_at(sent, lease) >= sent.after(heartbeat_every(lease)),
+                "a heartbeat fits before it: {ms}"
+            );
+        }
+    }
+}

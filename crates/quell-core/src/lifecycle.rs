@@ -1,0 +1,193 @@
+//! The states of a run and the legal moves between them, as one table.
+//!
+//! ```text
+//!             append                  due & claimed               settle succeeded
+//!    idle ───────────▶ pending ───────────────────▶ running ─────────────────────▶ idle (or pending, if newer events)
+//!                         ▲  ▲                        │ │ │
+//!    newer events exist ──┘  │  due again             │ │ └─ settle failed ─▶ dead letter
+//!                            └──────── retryable ◀────┘ │      (retry: after backoff, same batch)
+//!                            └──────── reclaimed ◀──────┘      (lease ran out; prior owner recorded; attempt counted)
+//! ```
+//!
+//! [`MOVES`] is the whole truth: a move that is not in it is refused by [`next`], and `lane.rs` takes no other way to
+//! change a state. The history of a run is the list of its moves in the audit.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The state of a run as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Collecting events, or waiting to be claimed (again).
+    Pending,
+    /// Held by a worker under a lease.
+    Running,
+    /// Waiting for its backoff to end; the lane is not claimable before that.
+    Retryable,
+    Succeeded,
+    /// Its events are in the dead letter.
+    Failed,
+    Cancelled,
+}
+
+impl RunState {
+    pub const ALL: [RunState; 6] = [
+        RunState::Pending,
+        RunState::Running,
+        RunState::Retryable,
+        RunState::Succeeded,
+        RunState::Failed,
+        RunState::Cancelled,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Pending => "pending",
+            RunState::Running => "running",
+            RunState::Retryable => "retryable",
+            RunState::Succeeded => "succeeded",
+            RunState::Failed => "failed",
+            RunState::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn is_final(self) -> bool {
+        matches!(self, RunState::Succeeded | RunState::Failed | RunState::Cancelled)
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What happened to a run (or, for the last five, to a lane or queue by an operator's hand).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// A worker took it under a lease.
+    Claimed,
+    /// The handler said it is done.
+    Succeeded,
+    /// The handler asked for another try.
+    Retried,
+    /// The handler said it can never work.
+    Failed,
+    /// The last attempt asked for another try.
+    Exhausted,
+    /// The holder handed it back and the attempt was refunded.
+    Released,
+    /// The holder handed it back too often: the attempt counts.
+    ReleasedCounted,
+    /// The lease ran out and attempts are left.
+    Reclaimed,
+    /// The lease ran out on the last attempt.
+    Expired,
+    Paused,
+    Resumed,
+    QueuePaused,
+    QueueResumed,
+    Flushed,
+}
+
+impl Change {
+    pub const ALL: [Change; 14] = [
+        Change::Claimed,
+        Change::Succeeded,
+        Change::Retried,
+        Change::Failed,
+        Change::Exhausted,
+        Change::Released,
+        Change::ReleasedCounted,
+        Change::Reclaimed,
+        Change::Expired,
+        Change::Paused,
+        Change::Resumed,
+        Change::QueuePaused,
+        Change::QueueResumed,
+        Change::Flushed,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Change::Claimed => "claimed",
+            Change::Succeeded => "succeeded",
+            Change::Retried => "retried",
+            Change::Failed => "failed",
+            Change::Exhausted => "exhausted",
+            Change::Released => "released",
+            Change::ReleasedCounted => "released_counted",
+            Change::Reclaimed => "reclaimed",
+            Change::Expired => "expired",
+            Change::Paused => "paused",
+            Change::Resumed => "resumed",
+            Change::QueuePaused => "queue_paused",
+            Change::QueueResumed => "queue_resumed",
+            Change::Flushed => "flushed",
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Every legal move of a run: from, what happened, to.
+pub const MOVES: [(RunState, Change, RunState); 11] = [
+    (RunState::Pending, Change::Claimed, RunState::Running),
+    (RunState::Retryable, Change::Claimed, RunState::Running),
+    (RunState::Running, Change::Succeeded, RunState::Succeeded),
+    (RunState::Running, Change::Retried, RunState::Retryable),
+    (RunState::Running, Change::Failed, RunState::Failed),
+    (RunState::Running, Change::Exhausted, RunState::Failed),
+    (RunState::Running, Change::Released, RunState::Pending),
+    (RunState::Running, Change::ReleasedCounted, RunState::Pending),
+    (RunState::Running, Change::Reclaimed, RunState::Pending),
+    (RunState::Running, Change::Expired, RunState::Failed),
+    // A flush ends the backoff; the run stays retryable and is due now.
+    (RunState::Retryable, Change::Flushed, RunState::Retryable),
+];
+
+/// The state after `change`, or nothing when the move is not legal.
+pub fn next(from: RunState, change: Change) -> Option<RunState> {
+    MOVES.iter().find(|(f, c, _)| *f == from && *c == change).map(|(_, _, to)| *to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_move_leaves_a_final_state() {
+        for from in RunState::ALL.into_iter().filter(|s| s.is_final()) {
+            for change in Change::ALL {
+                assert_eq!(next(from, change), None, "{from} must stay, whatever happens ({change})");
+            }
+        }
+    }
+
+    #[test]
+    fn a_move_has_one_answer_and_running_is_entered_only_by_a_claim() {
+        for (i, a) in MOVES.iter().enumerate() {
+            assert!(MOVES[i + 1..].iter().all(|b| (a.0, a.1) != (b.0, b.1)), "two answers for {a:?}");
+            assert!(a.2 != RunState::Running || a.1 == Change::Claimed);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_stable() {
+        let names: std::collections::BTreeSet<_> = Change::ALL.iter().map(|c| c.as_str()).collect();
+        assert_eq!(names.len(), Change::ALL.len());
+        for state in RunState::ALL {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+        for change in Change::ALL {
+            assert_eq!(serde_json::to_value(change).unwrap(), change.as_str());
+        }
+    }
+}

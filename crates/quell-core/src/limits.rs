@@ -1,0 +1,96 @@
+//! Every bound of the engine, each with its reason.
+//!
+//! Whatever grows has a limit here. A request over a limit gets an explicit error that names the limit, and nothing
+//! of it is stored. A queue's settings may choose smaller values; the `_MAX` values are what no setting may pass.
+
+use std::time::Duration;
+
+/// Keys are stored in every lane row and shown in tables: long enough for a URL or an encoded composite.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Queue names are typed by people, used in URLs, metrics labels and file paths.
+pub const QUEUE_NAME_BYTES_MAX: usize = 64;
+/// Tenants are names of owners, not data.
+pub const TENANT_BYTES_MAX: usize = 128;
+/// An id is a provider's message id or a UUID; the index over ids stays small.
+pub const EVENT_ID_BYTES_MAX: usize = 256;
+/// Chat messages and hook events are far below this; a batch of 1,000 of them still fits in memory.
+pub const PAYLOAD_BYTES_DEFAULT: usize = 256 * 1024;
+/// One SQLite row, one Redis value and one PostgreSQL parameter of this size are still comfortable.
+pub const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Deeper JSON is an attack on a recursive parser further down, never a message.
+pub const PAYLOAD_DEPTH_MAX: usize = 128;
+/// Headers are an allow-list of small strings (trace context, content type).
+pub const HEADERS_BYTES_MAX: usize = 4 * 1024;
+/// One append request is one piece of a transaction; larger bulks are split by the sender.
+pub const APPEND_EVENTS_MAX: usize = 10_000;
+/// All payloads of one append request together, the size of an HTTP body.
+pub const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A lane that nobody empties is a fault to be told to the sender, not a disk to be filled.
+pub const LANE_EVENTS_DEFAULT: u64 = 10_000;
+/// No setting may ask for more than this in one lane.
+pub const LANE_EVENTS_MAX: u64 = 1_000_000;
+/// A batch is handed over in one piece and held in memory by the handler.
+pub const BATCH_EVENTS_DEFAULT: u32 = 1_000;
+pub const BATCH_EVENTS_MAX: u32 = 10_000;
+/// The bytes bound of a batch; a single larger event still goes alone.
+pub const BATCH_BYTES_DEFAULT: u64 = 4 * 1024 * 1024;
+pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Claims of one call: bounds the time a claim holds the store's write lock.
+pub const CLAIM_LANES_MAX: usize = 512;
+/// Payload bytes that one claim call hands out before it stops taking further lanes.
+pub const CLAIM_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Stale lanes (windows or leases moved on) that one claim pushes before it answers and is asked again.
+pub const CLAIM_PUSH_MAX: usize = 2_048;
+/// Waiting longer than this in one window is a delay, not a burst.
+pub const WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Without an explicit cap a quiet window waits at most this many quiet periods.
+pub const MAX_WAIT_QUIETS_DEFAULT: u32 = 10;
+/// Shorter leases cannot be renewed reliably over a network; longer ones make a crash wait.
+pub const LEASE_MIN: Duration = Duration::from_millis(100);
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(60);
+pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A heartbeat is sent at least this often, whatever the lease.
+pub const HEARTBEAT_MAX: Duration = Duration::from_secs(20);
+/// A run that has been tried this often is not going to succeed by itself.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Hand-backs that are refunded per run; afterwards they count, so a loop of hand-backs ends.
+pub const REFUNDS_MAX: u32 = 10;
+/// A handler's wish to be retried later is honoured up to this.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What is kept of an error text or of the tail of a child's stderr.
+pub const ERROR_BYTES_MAX: usize = 4 * 1024;
+/// A result is a small JSON for whoever waits for it, not a document store.
+pub const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// Named numbers a handler may report.
+pub const USAGE_ENTRIES_MAX: usize = 32;
+/// Stdout of a child beyond this is read and thrown away.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Rows of one listing page.
+pub const PAGE_MAX: usize = 1_000;
+pub const PAGE_DEFAULT: usize = 20;
+/// Finished runs, their events, their ids and their audit are kept this long.
+pub const RETENTION_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Finished runs that one retention step removes, so that it never stalls the hot path.
+pub const RETENTION_RUNS_STEP: usize = 200;
+/// Event rows that one retention step removes.
+pub const RETENTION_EVENTS_STEP: usize = 1_000;
+/// Expired leases that one sweep call takes back.
+pub const SWEEP_LANES_STEP: usize = 256;
+/// A store call that has not been started after this long is refused as unavailable.
+pub const STORE_CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// Calls waiting for the store's writer; beyond this the caller gets "unavailable" at once.
+pub const STORE_QUEUE_MAX: usize = 16_384;
+/// Lanes one worker process may run at once unless the settings say otherwise.
+pub const CONCURRENCY_DEFAULT: usize = 20;
+pub const CONCURRENCY_MAX: usize = 4_096;
+
+/// JavaScript and many JSON readers keep integers exactly only below this; sequence numbers and tokens stay under it.
+pub const NUMBER_MAX: u64 = 1 << 53;
+
+const _: () = {
+    assert!(PAYLOAD_BYTES_DEFAULT <= PAYLOAD_BYTES_MAX);
+    assert!(PAYLOAD_BYTES_MAX <= APPEND_BYTES_MAX);
+    assert!(BATCH_EVENTS_DEFAULT <= BATCH_EVENTS_MAX);
+    assert!(BATCH_BYTES_DEFAULT <= BATCH_BYTES_MAX);
+    assert!(LANE_EVENTS_DEFAULT <= LANE_EVENTS_MAX);
+};

@@ -1,0 +1,125 @@
+//! What a handler may answer, and what is recorded of a failure.
+//!
+//! An outcome is data, not an error: "try again in a minute" and "this can never work" are answers. Everything here is
+//! plain and serialisable, because it outlives the process that produced it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// What becomes of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Done.
+    Succeeded,
+    /// Try again: after `after` if the handler knows better than the queue's backoff.
+    Retry { after: Option<Duration> },
+    /// This can never work: to the dead letter.
+    Failed,
+    /// Hand it back, the attempt refunded.
+    Release,
+}
+
+/// A handler's whole answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// Why, for retry, failed and release; kept with the run and shown to people.
+    pub error: Option<String>,
+    /// A small JSON for whoever waits for the run.
+    pub result: Option<serde_json::Value>,
+    /// Named numbers: tokens, pages, cents.
+    pub usage: BTreeMap<String, f64>,
+}
+
+impl Outcome {
+    pub fn succeeded() -> Self {
+        Outcome { verdict: Verdict::Succeeded, error: None, result: None, usage: BTreeMap::new() }
+    }
+
+    /// Try again after the queue's backoff.
+    pub fn retry(error: impl Into<String>) -> Self {
+        Outcome { verdict: Verdict::Retry { after: None }, error: Some(error.into()), ..Outcome::succeeded() }
+    }
+
+    pub fn retry_after(after: Duration, error: impl Into<String>) -> Self {
+        Outcome { verdict: Verdict::Retry { after: Some(after) }, ..Outcome::retry(error) }
+    }
+
+    pub fn failed(error: impl Into<String>) -> Self {
+        Outcome { verdict: Verdict::Failed, ..Outcome::retry(error) }
+    }
+
+    pub fn release(reason: impl Into<String>) -> Self {
+        Outcome { verdict: Verdict::Release, ..Outcome::retry(reason) }
+    }
+
+    #[must_use]
+    pub fn with_result(mut self, result: serde_json::Value) -> Self {
+        self.result = Some(result);
+        self
+    }
+
+    #[must_use]
+    pub fn with_usage(mut self, name: impl Into<String>, amount: f64) -> Self {
+        self.usage.insert(name.into(), amount);
+        self
+    }
+
+    /// Cuts what a handler reports to the limits: a report that is too large never makes a run fail.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.error = self.error.map(|text| keep_tail(&text, limits::ERROR_BYTES_MAX));
+        if self.result.as_ref().is_some_and(|r| r.to_string().len() > limits::RESULT_BYTES_MAX) {
+            let note =
+                format!("the result was larger than {} bytes and was not kept", limits::RESULT_BYTES_MAX);
+            self.result = Some(serde_json::json!({ "dropped": note }));
+        }
+        while self.usage.len() > limits::USAGE_ENTRIES_MAX {
+            self.usage.pop_last();
+        }
+        self
+    }
+}
+
+/// The end of a text within `max` bytes, at a character boundary: the end of an error says the most.
+pub fn keep_tail(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mut start = text.len() - max.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    format!("…{}", &text[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_cut_and_never_refused() {
+        let long = "é".repeat(10_000);
+        let mut outcome = Outcome::failed(long).with_result(serde_json::json!("x".repeat(100_000)));
+        for i in 0..100 {
+            outcome = outcome.with_usage(format!("n{i:03}"), 1.0);
+        }
+        let kept = outcome.bounded();
+        assert!(
+            kept.error.as_ref().is_some_and(|e| e.len() <= limits::ERROR_BYTES_MAX && e.starts_with('…'))
+        );
+        assert!(kept.result.is_some_and(|r| r["dropped"].is_string()));
+        assert_eq!(kept.usage.len(), limits::USAGE_ENTRIES_MAX);
+    }
+
+    #[test]
+    fn a_short_text_is_kept_whole() {
+        assert_eq!(keep_tail("abc", 3), "abc");
+        assert_eq!(keep_tail("abcdefgh", 6), "…fgh");
+    }
+}
