@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::audit::AuditRecord;
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
-use crate::error::StoreResult;
+use crate::error::{ErrorKind, StoreError, StoreResult};
 use crate::event::{EventId, LaneKey, NewEvent, QueueName, Tenant};
 use crate::inspect::{Inspect, Inspected};
 use crate::lane::Met;
-use crate::lifecycle::RunState;
+use crate::lifecycle::{Change, RunState};
+use crate::limits;
 use crate::outcome::Verdict;
 
 #[async_trait]
@@ -264,5 +264,56 @@ pub enum Durability {
     BestEffort(String),
 }
 
-/// One page of the audit, newest first.
-pub type AuditPage = Vec<AuditRecord>;
+impl AppendRequest {
+    /// The checks that need no store: sizes and counts. Every store calls it before it touches anything.
+    pub fn check(&self) -> StoreResult<()> {
+        let limit = |detail: String| Err(StoreError::new(ErrorKind::Limit, detail));
+        if self.events.len() > limits::APPEND_EVENTS_MAX {
+            let (n, max) = (self.events.len(), limits::APPEND_EVENTS_MAX);
+            return limit(format!(
+                "{n} events in one request; at most {max} are allowed, send several requests"
+            ));
+        }
+        let mut total = 0;
+        for (index, event) in self.events.iter().enumerate() {
+            let (size, max) = (event.payload.len(), event.policy.payload_bytes);
+            if size > max {
+                let lane = &event.lane;
+                return limit(format!(
+                    "event {index} of {lane}: payload of {size} bytes; the queue allows {max}"
+                ));
+            }
+            let headers: usize = event.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+            if headers > limits::HEADERS_BYTES_MAX {
+                let max = limits::HEADERS_BYTES_MAX;
+                return limit(format!("event {index}: headers of {headers} bytes; at most {max} are kept"));
+            }
+            total += size;
+        }
+        if total > limits::APPEND_BYTES_MAX {
+            let max = limits::APPEND_BYTES_MAX;
+            return limit(format!("{total} bytes of payload in one request; at most {max} are allowed"));
+        }
+        Ok(())
+    }
+}
+
+/// The answer to an event that would overfill its lane; the same words in every store.
+pub fn lane_full(lane: &LaneKey, waiting: u64, max: u64) -> StoreError {
+    let detail = format!(
+        "lane {lane} holds {waiting} events and its limit is {max}; nothing was stored, send again later"
+    );
+    StoreError::new(ErrorKind::Limit, detail)
+}
+
+/// The answer to a known id with another payload.
+pub fn id_conflict(lane: &LaneKey, id: &EventId) -> StoreError {
+    let detail = format!("event id {id} was already used in {lane} with another payload; nothing was stored");
+    StoreError::new(ErrorKind::Conflict, detail)
+}
+
+/// The answer to a settle that says something else than the first one did.
+pub fn already_settled(run: RunId, token: u64, change: Change) -> StoreError {
+    let detail = format!("token {token} has already settled {run} as {change}");
+    StoreError::new(ErrorKind::AlreadySettled, detail)
+}

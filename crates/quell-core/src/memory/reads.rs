@@ -1,0 +1,238 @@
+//! The reads of the memory store: plain filters over everything, the meaning that indexed reads must match.
+
+use std::collections::BTreeMap;
+
+use super::{FinishedRun, World};
+use crate::audit::AuditRecord;
+use crate::clock::Timestamp;
+use crate::event::{Event, LaneKey, QueueName, Tenant};
+use crate::inspect::{
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
+    RunDetail, RunFilter, RunRow, Verified, Waiting,
+};
+use crate::lifecycle::RunState;
+use crate::limits;
+use crate::store::Description;
+use crate::totals::Totals;
+
+impl World {
+    pub(super) fn inspect(&self, now: Timestamp, request: Inspect, description: Description) -> Inspected {
+        match request {
+            Inspect::Lane(key) => Inspected::Lane(self.lane_detail(now, &key).map(Box::new)),
+            Inspect::Lanes(filter) => Inspected::Lanes(self.lane_rows(now, &filter)),
+            Inspect::Run(id) => Inspected::Run(
+                self.run_rows().into_iter().find(|r| r.id == id).map(|r| Box::new(self.run_detail(r))),
+            ),
+            Inspect::Runs(filter) => Inspected::Runs(self.runs(&filter)),
+            Inspect::Event(key, id) => {
+                let inhabited = self.lanes.get(&key);
+                let event = inhabited.and_then(|l| l.events.get(&l.ids.get(&id)?.0));
+                Inspected::Event(event.map(|e| self.event_place(&key, e)))
+            }
+            Inspect::Audit(filter) => Inspected::Audit(self.audit_rows(&filter)),
+            Inspect::Stats => Inspected::Stats(self.stats(now)),
+            Inspect::Verify => Inspected::Verify(self.verify()),
+            Inspect::Health => Inspected::Health(Health {
+                description,
+                now,
+                wall_divergence_ms: 0,
+                facts: vec![("lanes".into(), self.lanes.len().to_string())],
+                warnings: Vec::new(),
+            }),
+        }
+    }
+
+    /// The run an event belongs to: the current one, the open one, or one that ended.
+    pub(super) fn place(&self, key: &LaneKey, seq: u64) -> Option<(u64, RunState)> {
+        let lane = &self.lanes.get(key)?.lane;
+        if let Some(c) = lane.current.as_ref().filter(|c| c.lo <= seq && seq <= c.hi) {
+            return Some((c.number, c.state));
+        }
+        if let Some(o) = lane.open.filter(|o| o.lo <= seq) {
+            return Some((o.number, RunState::Pending));
+        }
+        let ended = |r: &&FinishedRun| r.lane == lane.id && r.ended.run.lo <= seq && seq <= r.ended.run.hi;
+        self.finished.iter().find(ended).map(|r| (r.ended.run.number, r.ended.state))
+    }
+
+    fn event_place(&self, key: &LaneKey, event: &Event) -> EventPlace {
+        let place = self.place(key, event.seq);
+        let lane = &self.lanes[key].lane;
+        EventPlace {
+            event: event.clone(),
+            run_id: place.map(|(number, _)| lane.run_id(number)),
+            state: place.map(|(_, state)| state),
+        }
+    }
+
+    fn lane_detail(&self, now: Timestamp, key: &LaneKey) -> Option<LaneDetail> {
+        let inhabited = self.lanes.get(key)?;
+        let lane = &inhabited.lane;
+        let paused = self.queue_paused(key).map(|p| p.by.clone());
+        let first = lane.open.map_or(u64::MAX, |o| o.lo);
+        Some(LaneDetail {
+            row: LaneRow::of(lane, key, now, paused.clone()),
+            now,
+            waiting: Waiting::of(lane, now, paused),
+            open_run: lane.open.map(|o| lane.run_id(o.number)),
+            current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
+            events: inhabited
+                .events
+                .range(first..)
+                .take(limits::PAGE_DEFAULT)
+                .map(|(_, e)| e.clone())
+                .collect(),
+        })
+    }
+
+    fn lane_rows(&self, now: Timestamp, filter: &LaneFilter) -> Page<LaneRow> {
+        let rows = self
+            .lanes
+            .iter()
+            .filter(|(key, _)| filter.tenant.as_ref().is_none_or(|t| *t == key.tenant))
+            .filter(|(key, _)| filter.queue.as_ref().is_none_or(|q| *q == key.queue))
+            .filter(|(key, _)| {
+                filter.key_prefix.as_ref().is_none_or(|p| key.key.as_str().starts_with(p.as_str()))
+            })
+            .filter(|(_, l)| !filter.running || l.lane.lease_at().is_some())
+            .filter(|(_, l)| filter.idle || l.lane.state().is_some() || l.lane.paused.is_some())
+            .map(|(key, l)| LaneRow::of(&l.lane, key, now, self.queue_paused(key).map(|p| p.by.clone())));
+        page(rows, filter.cursor.as_deref(), filter.limit)
+    }
+
+    fn run_rows(&self) -> Vec<RunRow> {
+        let live = self
+            .lanes
+            .iter()
+            .flat_map(|(key, l)| [RunRow::of_current(&l.lane, key), RunRow::of_open(&l.lane, key)])
+            .flatten();
+        let ended = self.finished.iter().map(FinishedRun::row);
+        let mut rows: Vec<RunRow> = live.chain(ended).collect();
+        rows.sort_by_key(|r| std::cmp::Reverse(r.id.number));
+        rows
+    }
+
+    fn runs(&self, filter: &RunFilter) -> Page<RunRow> {
+        let rows = self
+            .run_rows()
+            .into_iter()
+            .filter(|r| filter.tenant.as_ref().is_none_or(|t| *t == r.lane.tenant))
+            .filter(|r| filter.queue.as_ref().is_none_or(|q| *q == r.lane.queue))
+            .filter(|r| filter.key.as_ref().is_none_or(|k| *k == r.lane.key))
+            .filter(|r| filter.state.is_none_or(|s| s == r.state));
+        page(rows, filter.cursor.as_deref(), filter.limit)
+    }
+
+    fn run_detail(&self, row: RunRow) -> RunDetail {
+        let ended =
+            self.finished.iter().find(|r| r.lane == row.id.lane && r.ended.run.number == row.id.number);
+        let events = &self.lanes[&row.lane].events;
+        let filter = AuditFilter { run: Some(row.id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
+        RunDetail {
+            result: ended.and_then(|r| r.result.clone()),
+            usage: ended.map_or_else(BTreeMap::new, |r| r.usage.clone()),
+            list: events.range(row.lo..=row.hi).map(|(_, e)| e.clone()).collect(),
+            audit: self.audit_rows(&filter).items,
+            row,
+        }
+    }
+
+    fn audit_rows(&self, filter: &AuditFilter) -> Page<AuditRecord> {
+        let rows = self
+            .audit
+            .iter()
+            .rev()
+            .filter(|r| filter.tenant.as_ref().is_none_or(|t| *t == r.tenant))
+            .filter(|r| filter.queue.as_ref().is_none_or(|q| *q == r.queue))
+            .filter(|r| filter.key.is_none() || filter.key == r.key)
+            .filter(|r| filter.run.is_none() || filter.run == r.run)
+            .cloned();
+        page(rows, filter.cursor.as_deref(), filter.limit)
+    }
+
+    fn stats(&self, now: Timestamp) -> Vec<QueueStats> {
+        let row = |((tenant, queue), totals): (&(Tenant, QueueName), &Totals)| {
+            let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
+            let lanes = || self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| &l.lane);
+            let paused = self
+                .paused_queues
+                .get(&(queue.clone(), Some(tenant.clone())))
+                .or_else(|| self.paused_queues.get(&(queue.clone(), None)));
+            let oldest = lanes().filter_map(|l| l.due_at()).min().filter(|due| *due <= now);
+            QueueStats {
+                tenant: tenant.clone(),
+                queue: queue.clone(),
+                totals: *totals,
+                running: lanes().filter(|l| l.lease_at().is_some()).count() as u64,
+                paused_by: paused.map(|p| p.by.clone()),
+                oldest_due_ms: oldest
+                    .map(|due| u64::try_from(now.since(due).as_millis()).unwrap_or(u64::MAX)),
+            }
+        };
+        self.queues.iter().map(row).collect()
+    }
+
+    fn verify(&self) -> Verified {
+        let mut problems = Vec::new();
+        for ((tenant, queue), totals) in &self.queues {
+            let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
+            let lanes = || self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| l);
+            let buffered: u64 = lanes().map(|l| l.lane.open.map_or(0, |o| o.count)).sum();
+            let in_flight: u64 = lanes().map(|l| l.lane.current.as_ref().map_or(0, |c| c.count)).sum();
+            if !totals.hold() || totals.buffered != buffered || totals.in_flight != in_flight {
+                problems
+                    .push(format!("{queue}: {totals:?}, rows: buffered {buffered}, in flight {in_flight}"));
+            }
+            for l in lanes() {
+                let first = l.lane.open.map_or(u64::MAX, |o| o.lo);
+                let (rows, said) =
+                    (l.events.range(first..).count() as u64, l.lane.open.map_or(0, |o| o.count));
+                if rows != said {
+                    problems.push(format!("lane {}: {said} buffered, {rows} rows", l.lane.id));
+                }
+            }
+        }
+        let events = self.lanes.values().map(|l| l.events.len() as u64).sum();
+        Verified { queues: self.queues.len() as u64, events, problems }
+    }
+}
+
+impl FinishedRun {
+    fn row(&self) -> RunRow {
+        let c = &self.ended.run;
+        RunRow {
+            id: crate::batch::RunId { lane: self.lane, number: c.number },
+            lane: self.key.clone(),
+            state: self.ended.state,
+            events: c.count,
+            bytes: c.bytes,
+            lo: c.lo,
+            hi: c.hi,
+            attempts: c.attempt(),
+            claims: c.claims,
+            retries: c.retries,
+            token: c.token,
+            fired_by: Some(c.fired_by),
+            worker: c.worker.as_ref().map(|w| w.to_string()),
+            created_at: c.first_at,
+            last_at: c.last_at,
+            claimed_at: Some(c.claimed_at),
+            heartbeat_at: Some(c.heartbeat_at),
+            lease_until: None,
+            next_at: None,
+            updated_at: self.ended.at,
+            completed_at: Some(self.ended.at),
+            error: c.error.clone(),
+        }
+    }
+}
+
+/// Cursors of the memory store are plain offsets: nothing is added while a test pages through.
+fn page<T>(rows: impl Iterator<Item = T>, cursor: Option<&str>, limit: usize) -> Page<T> {
+    let limit = if limit == 0 { limits::PAGE_DEFAULT } else { limit.min(limits::PAGE_MAX) };
+    let start = cursor.and_then(|c| c.parse::<usize>().ok()).unwrap_or(0);
+    let mut items: Vec<T> = rows.skip(start).take(limit + 1).collect();
+    let more = items.len() > limit;
+    items.truncate(limit);
+    Page { items, next: more.then(|| (start + limit).to_string()) }
+}
