@@ -1,0 +1,261 @@
+//! What the operator has written, and what is in force.
+//!
+//! Two types and one function between them: [`Config`] is `quell.toml` as written (every field optional, unknown fields
+//! refused), [`Settings`] is checked and has no gaps, [`Settings::resolve`] leads from one to the other. Flags and the
+//! environment are passed in, so nothing here reads the process; [`Env::from_process`] is for the edge that does.
+//!
+//! The promise: a setting is either understood and in force, or refused with its place and the fix. Nothing is ignored
+//! in silence, and every setting remembers where it came from ([`Settings::explain`]).
+//!
+//! Not on the path of an event: read once at start. The engine takes a queue's [`QueueSettings`] from here, the worker
+//! its [`WorkerSettings`]; opening the store is left to others.
+
+mod error;
+mod queue;
+mod raw;
+mod resolve;
+mod schema;
+mod store;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::event::{AppendPolicy, QueueName};
+use quell_core::limits;
+use quell_core::retry::RetryPolicy;
+use quell_core::store::RunPolicy;
+
+pub use error::{ConfigError, Place, SourceText};
+pub use raw::{
+    Config, ExecConfig, HandlerConfig, QueueConfig, RetryConfig, WindowConfig, WindowParts, WorkerConfig,
+};
+pub use schema::{json_schema, reference, template};
+pub use store::{StoreChoice, StoreKind, StoreUrl};
+pub use value::{DurationText, SizeText, WordOr, Written};
+
+/// Where HTTP is served when nobody says otherwise.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:7717";
+
+/// The settings in force: checked, complete.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub store: StoreChoice,
+    /// `host:port`, checked.
+    pub listen: String,
+    pub worker: WorkerSettings,
+    /// Finished runs, their events, ids and audit are kept this long.
+    pub retention: Duration,
+    /// The queues of the configuration file; empty without one.
+    pub queues: BTreeMap<QueueName, Arc<QueueSettings>>,
+    /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
+    pub default_queue: Option<Arc<QueueSettings>>,
+    /// What is suspicious and yet no error, in full sentences, for the start of a program.
+    pub warnings: Vec<String>,
+    /// Queues with defaults of their own while any name is allowed (`collect`, `transcripts`).
+    special: BTreeMap<QueueName, Arc<QueueSettings>>,
+    explained: Vec<Explained>,
+}
+
+impl Settings {
+    /// The settings of a queue, or nothing when a configuration file exists and does not name it.
+    pub fn queue(&self, name: &QueueName) -> Option<Arc<QueueSettings>> {
+        if let Some(known) = self.queues.get(name).or_else(|| self.special.get(name)) {
+            return Some(Arc::clone(known));
+        }
+        let default = self.default_queue.as_deref()?;
+        Some(Arc::new(QueueSettings { name: name.clone(), ..default.clone() }))
+    }
+
+    /// Every setting in force with its origin, in the order of the reference page. Secrets are not in it.
+    pub fn explain(&self) -> Vec<Explained> {
+        self.explained.clone()
+    }
+}
+
+/// One line of `quell check`.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Explained {
+    /// The path as in the file: `queues.chat.lease`.
+    pub setting: String,
+    /// As it would be written, passwords replaced.
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// A command line flag, as typed: `--store`.
+    Flag(&'static str),
+    /// An environment variable.
+    Env(&'static str),
+    /// A line of the configuration file, counted from 1.
+    File {
+        line: usize,
+    },
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag(name) => write!(f, "{name}"),
+            Origin::Env(name) => write!(f, "environment {name}"),
+            Origin::File { line } => write!(f, "file line {line}"),
+            Origin::Default => write!(f, "default"),
+        }
+    }
+}
+
+/// How a worker process behaves, whatever its queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// The name shown to people; nothing means the host name, which the edge finds out.
+    pub id: Option<String>,
+    /// Lanes at once in this process.
+    pub concurrency: usize,
+    /// Time for running handlers to finish after a signal, before they are handed back.
+    pub grace: Duration,
+    pub sweep_every: Duration,
+    /// The pause after an unexpected error.
+    pub error_wait: Duration,
+    /// A store unreachable for this long at start ends the process.
+    pub start_timeout: Duration,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        WorkerSettings {
+            id: None,
+            concurrency: limits::CONCURRENCY_DEFAULT,
+            grace: Duration::from_secs(25),
+            sweep_every: Duration::from_secs(60),
+            error_wait: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Everything about one queue. Appends and claims carry the two policies; they are shared, so a copy is cheap.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueSettings {
+    pub name: QueueName,
+    pub append: Arc<AppendPolicy>,
+    pub run: Arc<RunPolicy>,
+    pub retry: RetryPolicy,
+    pub on_error: OnError,
+    /// Lanes of this queue at once in one process.
+    pub concurrency: usize,
+    pub handler: HandlerSettings,
+}
+
+impl QueueSettings {
+    /// The built-in defaults: quiet 1 s, cap 10 s, lease 60 s, ten attempts, handler `log`.
+    pub fn defaults(name: QueueName) -> Self {
+        let retry = RetryPolicy::default();
+        QueueSettings {
+            name,
+            append: Arc::new(AppendPolicy::default()),
+            run: Arc::new(RunPolicy {
+                lease: limits::LEASE_DEFAULT,
+                max_attempts: retry.attempts,
+                max_running: None,
+            }),
+            retry,
+            on_error: OnError::Failed,
+            concurrency: limits::CONCURRENCY_DEFAULT,
+            handler: HandlerSettings::Log,
+        }
+    }
+}
+
+/// What an unclassified error of a Rust handler (an `Err`, a panic) becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    Failed,
+    Retry,
+}
+
+/// Who handles the batches of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerSettings {
+    /// One line in the log, then succeeded.
+    Log,
+    /// Nobody in this process: workers elsewhere claim over HTTP.
+    Pull,
+    /// A program started for each batch.
+    Exec(ExecSettings),
+}
+
+/// How a program is started and what its exit codes mean. 0 is always succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecSettings {
+    /// The program and its arguments, exactly these; never empty.
+    pub argv: Vec<String>,
+    /// After this long the program and its whole process group are ended and the run is retried.
+    pub timeout: Duration,
+    /// Exit codes that mean failed.
+    pub fail_exit: Vec<i32>,
+    /// When given, only these codes are retried and every other one fails; when not, all but `fail_exit` are.
+    pub retry_exit: Option<Vec<i32>>,
+    /// Names of environment variables handed on besides the built-in list.
+    pub env: Vec<String>,
+}
+
+impl ExecSettings {
+    pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+    /// `EX_DATAERR` of sysexits: the input was wrong, trying again cannot help.
+    pub const FAIL_EXIT_DEFAULT: i32 = 65;
+
+    /// A program with the default time limit and exit codes.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        ExecSettings {
+            argv: argv.into_iter().map(Into::into).collect(),
+            timeout: Self::TIMEOUT_DEFAULT,
+            fail_exit: vec![Self::FAIL_EXIT_DEFAULT],
+            retry_exit: None,
+            env: Vec::new(),
+        }
+    }
+}
+
+/// What the command line says; a flag wins over everything else.
+#[derive(Debug, Clone, Default)]
+pub struct Flags {
+    /// `--store`
+    pub store: Option<String>,
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--concurrency`
+    pub concurrency: Option<usize>,
+    /// `--grace`
+    pub grace: Option<Duration>,
+    /// `--handler log` or `--handler pull`: for all queues, only without a configuration file.
+    pub handler: Option<String>,
+}
+
+/// Everything that [`Settings::resolve`] looks at.
+#[derive(Debug)]
+pub struct SettingsInput<'a> {
+    pub config: Option<(Config, SourceText)>,
+    pub env: &'a BTreeMap<String, String>,
+    pub flags: Flags,
+}
+
+/// The process environment, read once at the edge.
+#[derive(Debug)]
+pub struct Env;
+
+impl Env {
+    /// All variables. What is not UTF-8 is kept with replacement characters, so that a broken `QUELL_STORE` is refused
+    /// by name and never taken for a missing one.
+    pub fn from_process() -> BTreeMap<String, String> {
+        std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .collect()
+    }
+}

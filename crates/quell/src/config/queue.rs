@@ -1,0 +1,424 @@
+//! One queue, from `[queues.NAME]` to its policies.
+//!
+//! Here stand the checks that need more than one value: a window that cannot close, a first wait above the longest
+//! one, exit codes that mean two things. The two queues of older systems take defaults from names of theirs in the
+//! environment: `collect` its lease from `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS`
+//! and a lease of thirty such windows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::event::{AppendPolicy, QueueName};
+use quell_core::limits;
+use quell_core::retry::{RetryPolicy, RetryProblem};
+use quell_core::store::RunPolicy;
+use quell_core::window::{Window, WindowPolicy, WindowProblem};
+
+use super::error::{ConfigError, nearest};
+use super::raw::{ExecConfig, HandlerConfig, QueueConfig, RetryConfig, WindowConfig};
+use super::resolve::{Found, Resolver};
+use super::value::{DurationText, SizeText, WordOr, Written};
+use super::{ExecSettings, HandlerSettings, OnError, Origin, QueueSettings};
+
+/// The lease of `collect`, as the job queue that it replaces had it.
+const COLLECT_LEASE: Duration = Duration::from_secs(300);
+/// The window of `transcripts`.
+const DEBOUNCE_DEFAULT: Duration = Duration::from_secs(2);
+/// A lease of `transcripts` is this many of its windows, as the lock files that it replaces had it.
+const DEBOUNCES_PER_LEASE: u32 = 30;
+
+/// What queues take from outside their own section.
+pub(super) struct QueueSources {
+    worker_concurrency: usize,
+    debounce: Option<Found<Duration>>,
+    job_lock_timeout: Option<Found<Duration>>,
+}
+
+impl QueueSources {
+    /// Reads the older names even if no queue uses them: a bad value is refused, not kept for a surprise.
+    pub(super) fn read(r: &Resolver<'_>, worker_concurrency: usize) -> Result<Self, ConfigError> {
+        let seconds = |name| {
+            let Some(found) = r.env(name) else { return Ok(None) };
+            let value = parse_seconds(found.value).map_err(|problem| r.error(&found, problem))?;
+            Ok(Some(Found { value, origin: found.origin, span: found.span }))
+        };
+        Ok(QueueSources {
+            worker_concurrency,
+            debounce: seconds("DEBOUNCE_SECONDS")?,
+            job_lock_timeout: seconds("JOB_LOCK_TIMEOUT_SECONDS")?,
+        })
+    }
+}
+
+/// `shown` is the name in `quell check`; it is `*` for the queue that stands for any name.
+pub(super) fn resolve_queue(
+    r: &mut Resolver<'_>,
+    sources: &QueueSources,
+    shown: &str,
+    name: QueueName,
+    file: QueueConfig,
+) -> Result<QueueSettings, ConfigError> {
+    for (later, setting) in [
+        (&file.source, "source"),
+        (&file.notify, "notify"),
+        (&file.overflow, "overflow"),
+        (&file.content_dedupe, "content_dedupe"),
+        (&file.max_interrupts, "max_interrupts"),
+    ] {
+        r.refuse_later(later, setting)?;
+    }
+    let path = |setting: &str| format!("queues.{shown}.{setting}");
+    let defaults = QueueSettings::defaults(name.clone());
+    let transcripts = name.as_str() == "transcripts";
+
+    let debounce = if transcripts { sources.debounce.clone() } else { None };
+    let policy = window_policy(r, &path("window"), debounce, file.window, transcripts)?;
+    let usual = defaults.append.window;
+    let count_max = i64::from(limits::BATCH_EVENTS_MAX);
+    let max_events =
+        r.integer(&path("max_events"), None, &[], file.max_events, usual.max_events.into(), 1..=count_max)?;
+    let max_bytes = size(r, &path("max_bytes"), file.max_bytes, usual.max_bytes, limits::BATCH_BYTES_MAX)?;
+    let payload_default = as_u64(limits::PAYLOAD_BYTES_DEFAULT);
+    let payload_max = as_u64(limits::PAYLOAD_BYTES_MAX);
+    let max_payload = size(r, &path("max_payload"), file.max_payload, payload_default, payload_max)?;
+    let lane_default = i64::try_from(limits::LANE_EVENTS_DEFAULT).unwrap_or(i64::MAX);
+    let lane_max = i64::try_from(limits::LANE_EVENTS_MAX).unwrap_or(i64::MAX);
+    let lane_events =
+        r.integer(&path("max_lane_events"), None, &[], file.max_lane_events, lane_default, 1..=lane_max)?;
+    word(r, &path("during_run"), file.during_run, "queue", &["queue"], &["interrupt", "gate"])?;
+    let retry = retry(r, &path("retry"), file.retry)?;
+    word(r, &path("on_failed"), file.on_failed, "continue", &["continue"], &["block", "bisect"])?;
+    let on_error = word(r, &path("on_error"), file.on_error, "failed", &["failed", "retry"], &[])?;
+    let lease = lease(r, &path("lease"), sources, name.as_str(), policy, file.lease)?;
+    let most = i64::try_from(limits::CONCURRENCY_MAX).unwrap_or(i64::MAX);
+    let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
+    let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
+    let max_running = match file.max_running {
+        Some(written) => {
+            let n = r.integer(&path("max_running"), None, &[], Some(written), 1, 1..=1_000_000)?;
+            u32::try_from(n).ok()
+        }
+        None => {
+            r.note(path("max_running"), "no bound", &Origin::Default);
+            None
+        }
+    };
+    let handler = handler(r, &path("handler"), file.handler)?;
+
+    let window = Window { policy, max_events: as_u32(max_events), max_bytes };
+    Ok(QueueSettings {
+        name,
+        append: Arc::new(AppendPolicy {
+            window,
+            payload_bytes: usize::try_from(max_payload).unwrap_or(usize::MAX),
+            lane_events: u64::try_from(lane_events).unwrap_or(u64::MAX),
+        }),
+        run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running }),
+        retry,
+        on_error: if on_error == "retry" { OnError::Retry } else { OnError::Failed },
+        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+        handler,
+    })
+}
+
+fn window_policy(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    debounce: Option<Found<Duration>>,
+    file: Option<Written<WindowConfig>>,
+    transcripts: bool,
+) -> Result<WindowPolicy, ConfigError> {
+    let found = match (debounce, file) {
+        (Some(env), _) => {
+            let policy = match env.value {
+                Duration::ZERO => WindowPolicy::None,
+                wait => WindowPolicy::Fixed { wait },
+            };
+            Found { value: policy, origin: env.origin, span: env.span }
+        }
+        (None, Some(written)) => {
+            let found = r.placed(written);
+            let policy = written_policy(r, &found)?;
+            Found { value: policy, origin: found.origin, span: found.span }
+        }
+        (None, None) => {
+            let fixed = WindowPolicy::Fixed { wait: DEBOUNCE_DEFAULT };
+            let value = if transcripts { fixed } else { Window::default().policy };
+            Found { value, origin: Origin::Default, span: 0..0 }
+        }
+    };
+    // The bounds of a batch are checked on their own; here only the times count.
+    Window { policy: found.value, ..Window::default() }.check().map_err(|problem| {
+        let error = r.error(&found, problem.to_string());
+        match problem {
+            WindowProblem::CapBelowQuiet { quiet, .. } => {
+                error.help(format!("make max_wait {} or longer, or leave it out", DurationText::show(quiet)))
+            }
+            _ => error,
+        }
+    })?;
+    r.note(setting, show_policy(found.value), &found.origin);
+    Ok(found.value)
+}
+
+/// The table or the word of the file; impossible mixtures are refused.
+fn written_policy(r: &Resolver<'_>, found: &Found<WindowConfig>) -> Result<WindowPolicy, ConfigError> {
+    let forms = "write \"none\", { fixed = \"65s\" } or { quiet = \"2s\", max_wait = \"20s\" }";
+    let parts = match &found.value {
+        WordOr::Word(word) if word == "none" => return Ok(WindowPolicy::None),
+        WordOr::Word(word) => return Err(r.error(found, format!("{word:?} is no window")).help(forms)),
+        WordOr::Table(parts) => parts.clone(),
+    };
+    let millis = |written: &Written<DurationText>| written.value.0;
+    match (&parts.quiet, &parts.max_wait, &parts.fixed) {
+        (Some(quiet), None, None) => Ok(Window::quiet(millis(quiet)).policy),
+        (Some(quiet), Some(cap), None) => Ok(Window::quiet_capped(millis(quiet), millis(cap)).policy),
+        (None, None, Some(wait)) => Ok(WindowPolicy::Fixed { wait: millis(wait) }),
+        (Some(_), _, Some(_)) => Err(r.error(found, "a window is quiet or fixed, not both").help(forms)),
+        (None, Some(_), _) => Err(r.error(found, "max_wait belongs to a quiet window").help(forms)),
+        (None, None, None) => Err(r.error(found, "the window says neither quiet nor fixed").help(forms)),
+    }
+}
+
+fn show_policy(policy: WindowPolicy) -> String {
+    match policy {
+        WindowPolicy::None => "none".to_owned(),
+        WindowPolicy::Fixed { wait } => format!("{{ fixed = \"{}\" }}", DurationText::show(wait)),
+        WindowPolicy::Quiet { quiet, max_wait } => {
+            let (quiet, max_wait) = (DurationText::show(quiet), DurationText::show(max_wait));
+            format!("{{ quiet = \"{quiet}\", max_wait = \"{max_wait}\" }}")
+        }
+    }
+}
+
+fn lease(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    sources: &QueueSources,
+    name: &str,
+    policy: WindowPolicy,
+    file: Option<Written<DurationText>>,
+) -> Result<Duration, ConfigError> {
+    let bounds = limits::LEASE_MIN..=limits::LEASE_MAX;
+    let default = match (name, policy) {
+        ("collect", _) => COLLECT_LEASE,
+        // Without a window there is nothing to multiply, and the general default holds.
+        ("transcripts", WindowPolicy::Fixed { wait }) => {
+            wait.saturating_mul(DEBOUNCES_PER_LEASE).clamp(limits::LEASE_MIN, limits::LEASE_MAX)
+        }
+        _ => limits::LEASE_DEFAULT,
+    };
+    match &sources.job_lock_timeout {
+        Some(found) if name == "collect" => r.within(setting, found.clone(), bounds, DurationText::show),
+        _ => r.duration(setting, None, &[], file, default, bounds),
+    }
+}
+
+fn retry(r: &mut Resolver<'_>, setting: &str, file: RetryConfig) -> Result<RetryPolicy, ConfigError> {
+    let usual = RetryPolicy::default();
+    let path = |name: &str| format!("{setting}.{name}");
+    let (base_at, cap_at) = (file.base.clone(), file.cap.clone());
+    let longest = limits::RETRY_AFTER_MAX;
+    let attempts_max = i64::from(limits::ATTEMPTS_MAX);
+    let base = r.duration(&path("base"), None, &[], file.base, usual.base, Duration::ZERO..=longest)?;
+    let factor = float(r, &path("factor"), file.factor, usual.factor, 1.0..=100.0)?;
+    let cap = r.duration(&path("cap"), None, &[], file.cap, usual.cap, Duration::ZERO..=longest)?;
+    let attempts =
+        r.integer(&path("attempts"), None, &[], file.attempts, usual.attempts.into(), 1..=attempts_max)?;
+    let jitter = float(r, &path("jitter"), file.jitter, usual.jitter, 0.0..=1.0)?;
+    word(r, &path("with"), file.with, "same", &["same"], &["newer"])?;
+
+    let policy = RetryPolicy { base, factor, cap, attempts: as_u32(attempts), jitter };
+    policy.check().map_err(|problem| {
+        // Base and cap can only disagree if the file gave one of them; that one is marked.
+        let default = Found { value: (), origin: Origin::Default, span: 0..0 };
+        let place = match base_at.or(cap_at) {
+            Some(written) => r.placed(Written { value: (), span: written.span }),
+            None => default,
+        };
+        let error = r.error(&place, format!("retry: {problem}"));
+        match problem {
+            RetryProblem::BaseAboveCap { base, cap } => {
+                let (base, cap) = (DurationText::show(base), DurationText::show(cap));
+                error.help(format!("base is {base} and cap is {cap}; set both, base not above cap"))
+            }
+            _ => error,
+        }
+    })?;
+    Ok(policy)
+}
+
+fn handler(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<HandlerConfig>>,
+) -> Result<HandlerSettings, ConfigError> {
+    let Some(written) = file else {
+        r.note(setting, "log", &Origin::Default);
+        return Ok(HandlerSettings::Log);
+    };
+    let found = r.placed(written);
+    match &found.value {
+        WordOr::Word(text) => {
+            let words = ["log", "pull"];
+            let handler = match text.as_str() {
+                "log" => HandlerSettings::Log,
+                "pull" => HandlerSettings::Pull,
+                _ => {
+                    let help = match nearest(text, words) {
+                        Some(near) => format!("did you mean {near:?}?"),
+                        None => "write \"log\", \"pull\" or { exec = [\"./program\"] }".to_owned(),
+                    };
+                    return Err(r.error(&found, format!("there is no handler {text:?}")).help(help));
+                }
+            };
+            r.note(setting, text, &found.origin);
+            Ok(handler)
+        }
+        WordOr::Table(table) => exec(r, setting, &found, table.clone()).map(HandlerSettings::Exec),
+    }
+}
+
+fn exec(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    place: &Found<HandlerConfig>,
+    file: ExecConfig,
+) -> Result<ExecSettings, ConfigError> {
+    if let Some(http) = file.http {
+        let found = r.placed(http);
+        let problem = "an http handler needs the HTTP server, which is not available in this version yet";
+        return Err(r.error(&found, problem).help("use { exec = [\"./program\"] } or \"log\""));
+    }
+    let example = "write { exec = [\"./program\", \"argument\"] }";
+    let Some(argv) = file.exec else {
+        return Err(r.error(place, "the handler does not say what to start").help(example));
+    };
+    let argv = r.placed(argv);
+    if argv.value.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err(r.error(&argv, "the program is missing").help(example));
+    }
+    if argv.value.iter().any(|argument| argument.contains('\0')) {
+        return Err(r.error(&argv, "an argument contains a NUL character, which no program can receive"));
+    }
+    r.note(format!("{setting}.exec"), format!("{:?}", argv.value), &argv.origin);
+
+    let (tick, most) = (Duration::from_millis(1), limits::LEASE_MAX);
+    let usual = ExecSettings::TIMEOUT_DEFAULT;
+    let timeout = r.duration(&format!("{setting}.timeout"), None, &[], file.timeout, usual, tick..=most)?;
+    let retry_exit = exit_codes(r, &format!("{setting}.retry_exit"), file.retry_exit)?;
+    let fail_exit = exit_codes(r, &format!("{setting}.fail_exit"), file.fail_exit)?;
+    let fail_exit = fail_exit.map(|found| found.value);
+    if let Some(retried) = &retry_exit {
+        let both = retried.value.iter().find(|code| fail_exit.as_ref().is_some_and(|f| f.contains(code)));
+        if let Some(code) = both {
+            return Err(r.error(retried, format!("exit code {code} cannot mean both retry and failed")));
+        }
+    }
+    // A code that the file wants retried is not failed by our default.
+    let by_default = vec![ExecSettings::FAIL_EXIT_DEFAULT];
+    let fail_exit = fail_exit.unwrap_or(if retry_exit.is_some() { Vec::new() } else { by_default });
+
+    let env = file.env.map(|written| r.placed(written));
+    if let Some(env) = &env {
+        let bad = env.value.iter().find(|name| name.is_empty() || name.contains(['=', '\0', ' ']));
+        if let Some(bad) = bad {
+            let help = "list only names; their values come from the environment of quell";
+            return Err(r.error(env, format!("{bad:?} is not a variable name")).help(help));
+        }
+        r.note(format!("{setting}.env"), format!("{:?}", env.value), &env.origin);
+    }
+    let env = env.map(|found| found.value).unwrap_or_default();
+    let retry_exit = retry_exit.map(|found| found.value);
+    Ok(ExecSettings { argv: argv.value, timeout, fail_exit, retry_exit, env })
+}
+
+fn exit_codes(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<Vec<i64>>>,
+) -> Result<Option<Found<Vec<i32>>>, ConfigError> {
+    let Some(written) = file else { return Ok(None) };
+    let found = r.placed(written);
+    let codes: Option<Vec<i32>> =
+        found.value.iter().map(|&code| i32::try_from(code).ok().filter(|c| (1..=255).contains(c))).collect();
+    let Some(codes) = codes else {
+        return Err(r.error(&found, "exit codes are 1 to 255; 0 always means succeeded"));
+    };
+    r.note(setting, format!("{codes:?}"), &found.origin);
+    Ok(Some(Found { value: codes, origin: found.origin, span: found.span }))
+}
+
+/// One of a few words; those of later versions are refused as such.
+fn word(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<String>>,
+    default: &str,
+    known: &[&'static str],
+    later: &[&'static str],
+) -> Result<String, ConfigError> {
+    let found = match file {
+        Some(written) => r.placed(written),
+        None => Found { value: default.to_owned(), origin: Origin::Default, span: 0..0 },
+    };
+    let name = setting.rsplit('.').next().unwrap_or(setting);
+    let value = found.value.as_str();
+    if later.contains(&value) {
+        let problem = format!("{name} = {value:?} is not available in this version yet");
+        return Err(r.error(&found, problem).help(format!("use {default:?}")));
+    }
+    if !known.contains(&value) {
+        let all = known.iter().chain(later).copied();
+        let help = match nearest(value, all) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("write one of {known:?}"),
+        };
+        return Err(r.error(&found, format!("{name} = {value:?} is not known")).help(help));
+    }
+    r.note(setting, value, &found.origin);
+    Ok(found.value)
+}
+
+fn size(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<SizeText>>,
+    default: u64,
+    most: u64,
+) -> Result<u64, ConfigError> {
+    let found = match file.map(|written| r.placed(written)) {
+        Some(found) => Found { value: found.value.0, origin: found.origin, span: found.span },
+        None => Found { value: default, origin: Origin::Default, span: 0..0 },
+    };
+    r.within(setting, found, 1..=most, SizeText::show)
+}
+
+fn float(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<f64>>,
+    default: f64,
+    bounds: std::ops::RangeInclusive<f64>,
+) -> Result<f64, ConfigError> {
+    let default = Found { value: default, origin: Origin::Default, span: 0..0 };
+    let found = file.map(|written| r.placed(written)).unwrap_or(default);
+    r.within(setting, found, bounds, |n| n)
+}
+
+/// The older systems wrote plain seconds, with decimals if they liked.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let problem = || format!("{text:?} is not a number of seconds, 0 or more; write for example 2 or 0.5");
+    let seconds: f64 = text.parse().map_err(|_| problem())?;
+    let exact = Duration::try_from_secs_f64(seconds).map_err(|_| problem())?;
+    let millis = quell_core::clock::millis(exact);
+    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
+}
+
+fn as_u64(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+fn as_u32(n: i64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

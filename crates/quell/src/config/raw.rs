@@ -1,0 +1,202 @@
+//! `quell.toml` as written. The doc comment of each field is its entry in the reference manual.
+//!
+//! Every field is optional and unknown ones are refused. Single values are checked here as far as one value can be
+//! (a duration, a size, a type); what needs more than one is checked by `resolve.rs` and `queue.rs`. Settings that
+//! later versions will know are named here too, so that they are refused by name and not as a misspelling.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::error::{ConfigError, SourceText};
+use super::value::{DurationText, SizeText, WordOr, Written};
+
+/// A setting of a later version: read over, then refused with its place.
+pub(super) type Later = Option<Written<IgnoredAny>>;
+
+/// The configuration of Quell, `quell.toml`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where events are kept: `"sqlite:PATH"`, `"postgres://…"` or `"redis://…"`. Environment `QUELL_STORE`, flag
+    /// `--store`; `DATABASE_URL` or `REDIS_URL` are used when none of these is given. Default `"sqlite:./quell.db"`.
+    pub store: Option<Written<String>>,
+    /// The address of the HTTP server, `"host:port"`. Environment `QUELL_LISTEN`; `PORT` replaces only the port; flag
+    /// `--listen`. Default `"127.0.0.1:7717"`.
+    pub listen: Option<Written<String>>,
+    /// How long finished runs, their events, ids and audit records are kept, `"1h"` at the least: within it a repeated
+    /// event id is a duplicate. Environment `QUELL_RETENTION`. Default `"7d"`.
+    pub retention: Option<Written<DurationText>>,
+    /// How a worker process behaves, whatever its queues.
+    pub worker: WorkerConfig,
+    /// The queues by name (`a-z`, `0-9`, `.`, `_`, `-`, at most 64 characters). With a configuration file only these
+    /// exist; without one any name is a queue with the defaults.
+    #[schemars(with = "BTreeMap<String, QueueConfig>")]
+    pub queues: BTreeMap<toml::Spanned<String>, QueueConfig>,
+
+    #[schemars(skip)]
+    pub(super) schedules: Later,
+    #[schemars(skip)]
+    pub(super) sources: Later,
+    #[schemars(skip)]
+    pub(super) endpoints: Later,
+    #[schemars(skip)]
+    pub(super) admin_listen: Later,
+    #[schemars(skip)]
+    pub(super) chat: Later,
+    #[schemars(skip)]
+    pub(super) notify: Later,
+}
+
+impl Config {
+    /// Reads the text of a file; `file_name` is only for messages.
+    pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigError> {
+        toml::from_str(text).map_err(|e| ConfigError::from_toml(&e, &SourceText::new(file_name, text)))
+    }
+}
+
+/// `[worker]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerConfig {
+    /// Lanes that this process runs at once, 1 to 4096. Environment `QUELL_WORKER_CONCURRENCY`, flag `--concurrency`.
+    /// Default `20`.
+    #[schemars(range(min = 1, max = 4096))]
+    pub concurrency: Option<Written<i64>>,
+    /// After SIGTERM or SIGINT, the time for running handlers to finish before they are handed back. Environment
+    /// `QUELL_WORKER_GRACE`, flag `--grace`. Default `"25s"`.
+    pub grace: Option<Written<DurationText>>,
+    /// How often expired leases are looked for and old records removed (each claim also takes back what it meets).
+    /// Environment `QUELL_WORKER_SWEEP_EVERY`. Default `"60s"`.
+    pub sweep_every: Option<Written<DurationText>>,
+    /// The pause after an unexpected error of the store. Environment `QUELL_WORKER_ERROR_WAIT`. Default `"5s"`.
+    pub error_wait: Option<Written<DurationText>>,
+    /// A store that cannot be reached for this long at start ends the process. Environment
+    /// `QUELL_WORKER_START_TIMEOUT`. Default `"10s"`.
+    pub start_timeout: Option<Written<DurationText>>,
+    /// The name of this worker in listings and logs. Environment `QUELL_WORKER_ID` or `WORKER_ID`. Default: the host
+    /// name. Two workers may share a name: leases belong to name, process id and a number drawn at start.
+    pub id: Option<Written<String>>,
+}
+
+/// `[queues.NAME]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueConfig {
+    /// When the waiting events of a key are handed over: `"none"` (at once), `{ fixed = "65s" }` (after the first
+    /// event), or `{ quiet = "2s", max_wait = "20s" }` (when no event came for `quiet`, at the latest `max_wait` after
+    /// the first; default 10 × `quiet`). Default `{ quiet = "1s", max_wait = "10s" }`; for the queue `transcripts`
+    /// `{ fixed = "2s" }` or environment `DEBOUNCE_SECONDS` (0 = none).
+    pub window: Option<Written<WindowConfig>>,
+    /// A batch has at most this many events, 1 to 10000; that many close a window early. Default `1000`.
+    #[schemars(range(min = 1, max = 10000))]
+    pub max_events: Option<Written<i64>>,
+    /// A batch has at most this many bytes of payload, up to `"32MiB"`; that many close a window early. A single larger
+    /// event goes alone. Default `"4MiB"`.
+    pub max_bytes: Option<Written<SizeText>>,
+    /// Larger payloads are refused, up to `"4MiB"`. Default `"256KiB"`.
+    pub max_payload: Option<Written<SizeText>>,
+    /// Events that may wait for one key, 1 to 1000000; further ones are refused. Default `10000`.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_lane_events: Option<Written<i64>>,
+    /// What happens to events that arrive while a run of their key is going on: `"queue"` (they wait for the next run).
+    /// `"interrupt"` and `"gate"` are not available yet. Default `"queue"`.
+    pub during_run: Option<Written<String>>,
+    /// When and how often a run is tried again.
+    pub retry: RetryConfig,
+    /// What the key does after a failed run: `"continue"` with the next one. `"block"` and `"bisect"` are not available
+    /// yet. Default `"continue"`.
+    pub on_failed: Option<Written<String>>,
+    /// What an unclassified error of a Rust handler (an `Err`, a panic) becomes: `"failed"` or `"retry"`. Default
+    /// `"failed"`.
+    pub on_error: Option<Written<String>>,
+    /// How long a worker owns a run without a sign of life, `"100ms"` to `"24h"`; a crashed worker's run is taken over
+    /// after it. Running handlers are renewed, so this does not limit them. Default `"60s"`; for `collect` `"5m"` or
+    /// environment `JOB_LOCK_TIMEOUT_SECONDS`; for `transcripts` 30 × its fixed window.
+    pub lease: Option<Written<DurationText>>,
+    /// Lanes of this queue that one process runs at once, 1 to 4096. Default: `worker.concurrency`.
+    #[schemars(range(min = 1, max = 4096))]
+    pub concurrency: Option<Written<i64>>,
+    /// Runs of this queue, per tenant, that may be going on over all processes together. Default: no bound.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_running: Option<Written<i64>>,
+    /// Who handles the batches: `"log"` (writes a line and succeeds), `"pull"` (nobody here; workers elsewhere claim),
+    /// or `{ exec = ["./handle", "--fast"] }` (a program, see below). Default `"log"`.
+    pub handler: Option<Written<HandlerConfig>>,
+
+    #[schemars(skip)]
+    pub(super) source: Later,
+    #[schemars(skip)]
+    pub(super) notify: Later,
+    #[schemars(skip)]
+    pub(super) overflow: Later,
+    #[schemars(skip)]
+    pub(super) content_dedupe: Later,
+    #[schemars(skip)]
+    pub(super) max_interrupts: Later,
+}
+
+/// `window`: the word `none`, or a table.
+pub type WindowConfig = WordOr<WindowParts>;
+
+/// `window = { … }`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WindowParts {
+    /// Hand over when no event came for this long.
+    pub quiet: Option<Written<DurationText>>,
+    /// With `quiet`: hand over this long after the first event at the latest. Default 10 × `quiet`.
+    pub max_wait: Option<Written<DurationText>>,
+    /// Hand over this long after the first event.
+    pub fixed: Option<Written<DurationText>>,
+}
+
+/// `retry = { … }`: the n-th retry waits `base` × `factor`^(n-1), at most `cap`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryConfig {
+    /// The wait before the first retry. Default `"1m"`.
+    pub base: Option<Written<DurationText>>,
+    /// By how much each further wait grows, 1 to 100. Default `2`.
+    #[schemars(range(min = 1, max = 100))]
+    pub factor: Option<Written<f64>>,
+    /// The longest wait. Default `"24h"`.
+    pub cap: Option<Written<DurationText>>,
+    /// Tries of a run, the first one and crashes included, 1 to 1000; then it has failed. Default `10`.
+    #[schemars(range(min = 1, max = 1000))]
+    pub attempts: Option<Written<i64>>,
+    /// The share by which chance may shorten a wait, 0 to 1. Default `0.1`.
+    #[schemars(range(min = 0, max = 1))]
+    pub jitter: Option<Written<f64>>,
+    /// What is tried again: `"same"` (exactly the events of the first try). `"newer"` is not available yet. Default
+    /// `"same"`.
+    #[serde(rename = "with")]
+    pub with: Option<Written<String>>,
+}
+
+/// `handler`: the word `log` or `pull`, or a table.
+pub type HandlerConfig = WordOr<ExecConfig>;
+
+/// `handler = { exec = […] }`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExecConfig {
+    /// The program and its arguments, started without a shell for each batch, which it reads as JSON from its standard
+    /// input. Exit code 0 = succeeded, 65 = failed, anything else, a signal or the time limit = tried again.
+    pub exec: Option<Written<Vec<String>>>,
+    /// After this long the program and everything in its process group is ended and the run is tried again, `"24h"` at
+    /// the most. Default `"30s"`.
+    pub timeout: Option<Written<DurationText>>,
+    /// Exit codes that mean failed. Default `[65]`.
+    pub fail_exit: Option<Written<Vec<i64>>>,
+    /// When given, only these exit codes are tried again (as are signals and the time limit) and every other one means
+    /// failed. Default: all that are not in `fail_exit`.
+    pub retry_exit: Option<Written<Vec<i64>>>,
+    /// Names of environment variables that the program receives besides `PATH`, `HOME`, `LANG`, `LC_*`, `TZ`, `TMPDIR`
+    /// and the `QUELL_…` ones of its run. Default `[]`.
+    pub env: Option<Written<Vec<String>>>,
+    #[schemars(skip)]
+    pub(super) http: Later,
+}

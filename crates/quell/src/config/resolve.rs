@@ -1,0 +1,418 @@
+//! From what is written to what is in force: flag > `QUELL_…` > older name > file > default.
+//!
+//! [`Settings::resolve`] is the one function between [`Config`](super::Config) and [`Settings`]. Every value goes through
+//! [`Resolver`], which picks the winner, remembers its origin and writes the line of `quell check`. Queues are
+//! resolved next door in `queue.rs`, single values were already checked by `value.rs`.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::event::QueueName;
+use quell_core::limits;
+
+use super::error::{ConfigError, Place, SourceText, distance};
+use super::queue::{QueueSources, resolve_queue};
+use super::raw::{Later, QueueConfig, WorkerConfig};
+use super::store::{StoreChoice, StoreUrl};
+use super::value::{DurationText, Written};
+use super::{
+    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, Settings, SettingsInput, WorkerSettings,
+};
+
+/// The longest of the small waits of a worker; more is a mistake.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Answers to repeated settles must stay available for an hour, so nothing finished goes earlier.
+const RETENTION_MIN: Duration = Duration::from_secs(3600);
+const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// Queues whose defaults differ, because they stand for older systems with names of their own in the environment.
+const SPECIAL_QUEUES: [&str; 2] = ["collect", "transcripts"];
+/// Every environment variable of ours that is read here, to recognise misspelt ones.
+const ENV_NAMES: [&str; 9] = [
+    "QUELL_STORE",
+    "QUELL_LISTEN",
+    "QUELL_RETENTION",
+    "QUELL_WORKER_ID",
+    "QUELL_WORKER_CONCURRENCY",
+    "QUELL_WORKER_GRACE",
+    "QUELL_WORKER_SWEEP_EVERY",
+    "QUELL_WORKER_ERROR_WAIT",
+    "QUELL_WORKER_START_TIMEOUT",
+];
+
+impl Settings {
+    /// Checks everything and fills every gap, or says what is wrong and how to mend it.
+    pub fn resolve(input: SettingsInput<'_>) -> Result<Settings, ConfigError> {
+        let (config, source) = input.config.unzip();
+        let has_file = config.is_some();
+        let config = config.unwrap_or_default();
+        let mut r = Resolver { source, env: input.env, explained: Vec::new() };
+        for (later, name) in [
+            (&config.schedules, "[schedules]"),
+            (&config.sources, "[sources]"),
+            (&config.endpoints, "[endpoints]"),
+            (&config.admin_listen, "admin_listen"),
+            (&config.chat, "[chat]"),
+            (&config.notify, "notify"),
+        ] {
+            r.refuse_later(later, name)?;
+        }
+
+        let store = r.store(&input.flags, config.store)?;
+        let listen = r.listen(&input.flags, config.listen)?;
+        let retention = r.duration(
+            "retention",
+            None,
+            &["QUELL_RETENTION"],
+            config.retention,
+            limits::RETENTION_DEFAULT,
+            RETENTION_MIN..=RETENTION_MAX,
+        )?;
+        let worker = r.worker(&input.flags, config.worker)?;
+
+        let sources = QueueSources::read(&r, worker.concurrency)?;
+        let mut queues = BTreeMap::new();
+        for (key, queue) in config.queues {
+            let span = key.span();
+            let origin = r.file_origin(&span);
+            let name = QueueName::new(key.get_ref())
+                .map_err(|e| ConfigError::at(&origin, r.source.as_ref(), span, e.to_string()))?;
+            let settings = resolve_queue(&mut r, &sources, name.as_str(), name.clone(), queue)?;
+            queues.insert(name, Arc::new(settings));
+        }
+        let (default_queue, special) = match (has_file, input.flags.handler) {
+            (false, handler) => r.without_file(&sources, handler.as_deref())?,
+            (true, None) => Default::default(),
+            (true, Some(_)) => {
+                let problem = "only for use without a configuration file";
+                return Err(ConfigError::new(Place::Flag("--handler"), problem)
+                    .help("write `handler` into the queue's section of the file"));
+            }
+        };
+        let warnings = misspelt_names(r.env);
+        Ok(Settings {
+            store,
+            listen,
+            worker,
+            retention,
+            queues,
+            default_queue,
+            warnings,
+            special,
+            explained: r.explained,
+        })
+    }
+}
+
+/// A value with where it came from, for the checks that follow.
+#[derive(Debug, Clone)]
+pub(super) struct Found<T> {
+    pub(super) value: T,
+    pub(super) origin: Origin,
+    pub(super) span: Range<usize>,
+}
+
+/// Picks winners and keeps account of them.
+pub(super) struct Resolver<'a> {
+    source: Option<SourceText>,
+    env: &'a BTreeMap<String, String>,
+    explained: Vec<Explained>,
+}
+
+type DefaultQueues = (Option<Arc<super::QueueSettings>>, BTreeMap<QueueName, Arc<super::QueueSettings>>);
+
+impl Resolver<'_> {
+    /// A variable; an empty one counts as not set, as compose files and shells produce them unasked.
+    pub(super) fn env(&self, name: &'static str) -> Option<Found<&str>> {
+        let value = self.env.get(name).map(|v| v.trim()).filter(|v| !v.is_empty())?;
+        Some(Found { value, origin: Origin::Env(name), span: 0..0 })
+    }
+
+    pub(super) fn file_origin(&self, span: &Range<usize>) -> Origin {
+        Origin::File { line: self.source.as_ref().map_or(0, |s| s.line(span.start)) }
+    }
+
+    pub(super) fn placed<T>(&self, written: Written<T>) -> Found<T> {
+        Found { origin: self.file_origin(&written.span), value: written.value, span: written.span }
+    }
+
+    pub(super) fn error<T>(&self, found: &Found<T>, problem: impl AsRef<str>) -> ConfigError {
+        ConfigError::at(&found.origin, self.source.as_ref(), found.span.clone(), problem)
+    }
+
+    /// Writes the line of `quell check`.
+    pub(super) fn note(&mut self, setting: impl Into<String>, value: impl Into<String>, origin: &Origin) {
+        let explained = Explained { setting: setting.into(), value: value.into(), origin: origin.clone() };
+        self.explained.push(explained);
+    }
+
+    pub(super) fn refuse_later(&self, later: &Later, name: &str) -> Result<(), ConfigError> {
+        let Some(written) = later else { return Ok(()) };
+        let problem = format!("{name} is not available in this version yet");
+        let found = self.placed(written.clone());
+        Err(self.error(&found, problem).help("remove it; a later version will understand it"))
+    }
+
+    /// The winner among the environment (in the order given) and the file.
+    fn given<T>(
+        &self,
+        names: &[&'static str],
+        parse: impl Fn(&str) -> Result<T, String>,
+        file: Option<Written<T>>,
+    ) -> Result<Option<Found<T>>, ConfigError> {
+        match names.iter().find_map(|name| self.env(name)) {
+            Some(found) => {
+                let value = parse(found.value).map_err(|problem| self.error(&found, problem))?;
+                Ok(Some(Found { value, origin: found.origin, span: 0..0 }))
+            }
+            None => Ok(file.map(|written| self.placed(written))),
+        }
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        setting: &str,
+        flag: Option<(&'static str, Duration)>,
+        names: &[&'static str],
+        file: Option<Written<DurationText>>,
+        default: Duration,
+        bounds: RangeInclusive<Duration>,
+    ) -> Result<Duration, ConfigError> {
+        let found = match flag {
+            Some((name, value)) => Found { value, origin: Origin::Flag(name), span: 0..0 },
+            None => {
+                let file = file.map(|w| Written { value: w.value.0, span: w.span });
+                let default = Found { value: default, origin: Origin::Default, span: 0..0 };
+                self.given(names, DurationText::parse, file)?.unwrap_or(default)
+            }
+        };
+        self.within(setting, found, bounds, DurationText::show)
+    }
+
+    /// A whole number. `flag` and the environment only where a setting has them.
+    pub(super) fn integer(
+        &mut self,
+        setting: &str,
+        flag: Option<(&'static str, i64)>,
+        names: &[&'static str],
+        file: Option<Written<i64>>,
+        default: i64,
+        bounds: RangeInclusive<i64>,
+    ) -> Result<i64, ConfigError> {
+        let found = match flag {
+            Some((name, value)) => Found { value, origin: Origin::Flag(name), span: 0..0 },
+            None => {
+                let parse = |t: &str| t.parse::<i64>().map_err(|_| format!("{t:?} is not a whole number"));
+                let default = Found { value: default, origin: Origin::Default, span: 0..0 };
+                self.given(names, parse, file)?.unwrap_or(default)
+            }
+        };
+        self.within(setting, found, bounds, |n| n.to_string())
+    }
+
+    /// Checks the bounds and writes the line of `quell check`.
+    pub(super) fn within<T: PartialOrd + Copy, S: Display>(
+        &mut self,
+        setting: &str,
+        found: Found<T>,
+        bounds: RangeInclusive<T>,
+        show: impl Fn(T) -> S,
+    ) -> Result<T, ConfigError> {
+        if !bounds.contains(&found.value) {
+            let name = setting.rsplit('.').next().unwrap_or(setting);
+            let (value, low, high) = (show(found.value), show(*bounds.start()), show(*bounds.end()));
+            return Err(self.error(&found, format!("{name} = {value} is not between {low} and {high}")));
+        }
+        self.note(setting, show(found.value).to_string(), &found.origin);
+        Ok(found.value)
+    }
+
+    fn store(&mut self, flags: &Flags, file: Option<Written<String>>) -> Result<StoreChoice, ConfigError> {
+        let flag =
+            flags.store.clone().map(|value| Found { value, origin: Origin::Flag("--store"), span: 0..0 });
+        let own = |name| {
+            self.env(name).map(|f| Found { value: f.value.to_owned(), origin: f.origin, span: f.span })
+        };
+        let found = match flag.or_else(|| own("QUELL_STORE")).or_else(|| file.map(|w| self.placed(w))) {
+            Some(found) => found,
+            None => match (own("DATABASE_URL"), own("REDIS_URL")) {
+                (Some(_), Some(_)) => {
+                    let problem =
+                        "DATABASE_URL and REDIS_URL are both set, so it is unclear which store is meant";
+                    return Err(ConfigError::new(Place::Nowhere, problem).help(
+                        "say it with --store, QUELL_STORE or `store` in quell.toml, or unset one of them",
+                    ));
+                }
+                (Some(found), None) | (None, Some(found)) => found,
+                (None, None) => {
+                    Found { value: "sqlite:./quell.db".to_owned(), origin: Origin::Default, span: 0..0 }
+                }
+            },
+        };
+        let url = StoreUrl::parse(&found.value).map_err(|problem| self.error(&found, problem))?;
+        self.note("store", url.to_string(), &found.origin);
+        Ok(StoreChoice { url, origin: found.origin })
+    }
+
+    fn listen(&mut self, flags: &Flags, file: Option<Written<String>>) -> Result<String, ConfigError> {
+        let flag =
+            flags.listen.clone().map(|value| Found { value, origin: Origin::Flag("--listen"), span: 0..0 });
+        let default = Found { value: LISTEN_DEFAULT.to_owned(), origin: Origin::Default, span: 0..0 };
+        let owned = |f: Found<&str>| Found { value: f.value.to_owned(), origin: f.origin, span: f.span };
+        let mut found = match flag.or_else(|| self.env("QUELL_LISTEN").map(owned)) {
+            Some(found) => found,
+            None => {
+                let base = file.map(|w| self.placed(w)).unwrap_or(default);
+                match self.env("PORT").map(owned) {
+                    // PORT is a platform's word for the port alone; the host stays what the file or the default says.
+                    Some(port) => {
+                        let host = base.value.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
+                        Found { value: format!("{host}:{}", port.value), ..port }
+                    }
+                    None => base,
+                }
+            }
+        };
+        found.value = found.value.trim().to_owned();
+        check_address(&found.value).map_err(|problem| self.error(&found, problem))?;
+        self.note("listen", &found.value, &found.origin);
+        Ok(found.value)
+    }
+
+    fn worker(&mut self, flags: &Flags, file: WorkerConfig) -> Result<WorkerSettings, ConfigError> {
+        let default = WorkerSettings::default();
+        let most = i64::try_from(limits::CONCURRENCY_MAX).unwrap_or(i64::MAX);
+        let flag = flags.concurrency.map(|n| ("--concurrency", i64::try_from(n).unwrap_or(i64::MAX)));
+        let usual = i64::try_from(default.concurrency).unwrap_or(i64::MAX);
+        let names = ["QUELL_WORKER_CONCURRENCY"];
+        let concurrency =
+            self.integer("worker.concurrency", flag, &names, file.concurrency, usual, 1..=most)?;
+        let grace = flags.grace.map(|value| ("--grace", value));
+        let (none, tick) = (Duration::ZERO, Duration::from_millis(10));
+        Ok(WorkerSettings {
+            concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+            grace: self.duration(
+                "worker.grace",
+                grace,
+                &["QUELL_WORKER_GRACE"],
+                file.grace,
+                default.grace,
+                none..=WAIT_MAX,
+            )?,
+            sweep_every: self.duration(
+                "worker.sweep_every",
+                None,
+                &["QUELL_WORKER_SWEEP_EVERY"],
+                file.sweep_every,
+                default.sweep_every,
+                tick..=WAIT_MAX,
+            )?,
+            error_wait: self.duration(
+                "worker.error_wait",
+                None,
+                &["QUELL_WORKER_ERROR_WAIT"],
+                file.error_wait,
+                default.error_wait,
+                tick..=WAIT_MAX,
+            )?,
+            start_timeout: self.duration(
+                "worker.start_timeout",
+                None,
+                &["QUELL_WORKER_START_TIMEOUT"],
+                file.start_timeout,
+                default.start_timeout,
+                tick..=WAIT_MAX,
+            )?,
+            id: self.worker_id(file.id)?,
+        })
+    }
+
+    fn worker_id(&mut self, file: Option<Written<String>>) -> Result<Option<String>, ConfigError> {
+        let parse = |text: &str| Ok(text.to_owned());
+        let Some(found) = self.given(&["QUELL_WORKER_ID", "WORKER_ID"], parse, file)? else {
+            self.note("worker.id", "the host name", &Origin::Default);
+            return Ok(None);
+        };
+        let id = &found.value;
+        if id.is_empty() || id.len() > limits::TENANT_BYTES_MAX || id.chars().any(char::is_control) {
+            let problem = "the name of a worker is 1 to 128 bytes without control characters";
+            return Err(self.error(&found, problem));
+        }
+        self.note("worker.id", id, &found.origin);
+        Ok(Some(found.value))
+    }
+
+    /// Without a file any name is a queue with the defaults; the special ones keep theirs.
+    fn without_file(
+        &mut self,
+        sources: &QueueSources,
+        handler: Option<&str>,
+    ) -> Result<DefaultQueues, ConfigError> {
+        let handler = match handler {
+            None => None,
+            Some("log") => Some(HandlerSettings::Log),
+            Some("pull") => Some(HandlerSettings::Pull),
+            Some(other) => {
+                let problem = format!("{other:?} is neither log nor pull");
+                return Err(ConfigError::new(Place::Flag("--handler"), problem));
+            }
+        };
+        let start = self.explained.len();
+        let mut made = |shown: &str, name: &str| {
+            let name = QueueName::new(name).expect("these names are written in this file and are valid");
+            let mut queue = resolve_queue(self, sources, shown, name, QueueConfig::default())?;
+            if let Some(handler) = &handler {
+                queue.handler = handler.clone();
+            }
+            Ok::<_, ConfigError>(Arc::new(queue))
+        };
+        let default = made("*", "default")?;
+        let mut special = BTreeMap::new();
+        for name in SPECIAL_QUEUES {
+            let queue = made(name, name)?;
+            special.insert(queue.name.clone(), queue);
+        }
+        self.shorten_default_queues(start, handler.is_some());
+        Ok((Some(default), special))
+    }
+
+    /// Of the special queues only what differs from the default queue is worth a line.
+    fn shorten_default_queues(&mut self, start: usize, handler_is_flag: bool) {
+        let mut lines = self.explained.split_off(start);
+        let usual: BTreeMap<String, String> = lines
+            .iter()
+            .filter_map(|e| Some((e.setting.strip_prefix("queues.*.")?.to_owned(), e.value.clone())))
+            .collect();
+        lines.retain(|e| {
+            e.setting.starts_with("queues.*.")
+                || e.setting.splitn(3, '.').nth(2).and_then(|s| usual.get(s)) != Some(&e.value)
+        });
+        if let Some(line) = lines.iter_mut().find(|e| handler_is_flag && e.setting == "queues.*.handler") {
+            line.value = "pull or log".to_owned();
+        }
+        self.explained.append(&mut lines);
+    }
+}
+
+/// `host:port`; names are looked up later, by the server.
+fn check_address(text: &str) -> Result<(), String> {
+    let problem = format!("{text:?} is not host:port; write for example \"127.0.0.1:7717\"");
+    let (host, port) = text.rsplit_once(':').ok_or(&problem)?;
+    let bare_v6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+    if host.is_empty() || bare_v6 || host.contains(char::is_whitespace) || port.parse::<u16>().is_err() {
+        return Err(problem);
+    }
+    Ok(())
+}
+
+/// A variable that is almost one of ours would be ignored in silence; say so.
+fn misspelt_names(env: &BTreeMap<String, String>) -> Vec<String> {
+    let almost = |name: &str| {
+        let near = ENV_NAMES.iter().find(|known| matches!(distance(name, known), 1 | 2))?;
+        (!ENV_NAMES.contains(&name))
+            .then(|| format!("the environment variable {name} is no setting; did you mean {near}?"))
+    };
+    env.keys().filter(|name| name.starts_with("QUELL_")).filter_map(|name| almost(name)).collect()
+}

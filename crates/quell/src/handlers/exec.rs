@@ -1,0 +1,307 @@
+//! The handler `exec`: a program is started for each batch.
+//!
+//! The envelope goes to its standard input; the arguments are fixed by the configuration and no shell is involved, so
+//! nothing of an event is ever interpreted. The program sees an allow-list of our environment and the `QUELL_…`
+//! variables of its run. Exit code 0 is succeeded, 65 failed, anything else, a signal or the time limit is tried again
+//! (the lists are settings). The end of stderr is the error text; a last line of stdout that is a JSON object with
+//! `result`, `usage` or `retry_after_ms` is the report.
+//!
+//! The promise: the program never outlives its run. It has a process group of its own, which gets SIGTERM, a second of
+//! grace and SIGKILL at the time limit or when the run is to stop, and SIGKILL at once when the handler's future is
+//! dropped or the program ends and leaves others behind. A program that starts a session of its own escapes this, and
+//! so does everything when the worker itself is killed with SIGKILL: the token tells such leftovers apart.
+//!
+//! Called by the worker between claim and settle; leases and heartbeats are the worker's.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStdin, Command};
+use tokio::time::timeout;
+
+use quell_core::limits;
+use quell_core::outcome::{Outcome, Verdict, keep_tail};
+
+use crate::config::{DurationText, ExecSettings};
+use crate::handler::{Handler, Run};
+
+/// Between SIGTERM and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(1);
+/// After the program has ended and its group was killed, what still holds its pipes has left the group; it is not
+/// waited for.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// What every program needs to find its files and its language; nothing here is ever a secret.
+const ENV_ALWAYS: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "SYSTEMROOT"];
+
+/// Starts a program for each batch.
+#[derive(Debug)]
+pub struct Exec {
+    settings: ExecSettings,
+    /// The part of our own environment that programs receive.
+    env: Vec<(String, String)>,
+}
+
+impl Exec {
+    /// `env` is the environment of this process.
+    pub fn new(settings: ExecSettings, env: &BTreeMap<String, String>) -> Self {
+        let allowed = |name: &str| {
+            ENV_ALWAYS.contains(&name)
+                || name.starts_with("LC_")
+                || settings.env.iter().any(|listed| listed == name)
+        };
+        let env = env.iter().filter(|(name, _)| allowed(name));
+        Exec { env: env.map(|(n, v)| (n.clone(), v.clone())).collect(), settings }
+    }
+
+    fn command(&self, run: &Run) -> CommandWrap {
+        let (program, arguments) = self.settings.argv.split_first().expect("checked when settings were made");
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .env("QUELL_RUN_ID", run.run_id().to_string())
+            .env("QUELL_QUEUE", run.queue().as_str())
+            .env("QUELL_KEY", run.key().as_str())
+            .env("QUELL_TENANT", run.tenant().as_str())
+            .env("QUELL_ATTEMPT", run.attempt().to_string())
+            .env("QUELL_TOKEN", run.token().to_string())
+            .env("QUELL_FIRED_BY", run.fired_by().as_str())
+            .env("QUELL_EVENTS", run.events().len().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut wrap = CommandWrap::from(command);
+        wrap.wrap(KillOnDrop);
+        #[cfg(unix)]
+        wrap.wrap(process_wrap::tokio::ProcessGroup::leader());
+        #[cfg(windows)]
+        wrap.wrap(process_wrap::tokio::JobObject);
+        wrap
+    }
+}
+
+#[async_trait]
+impl Handler for Exec {
+    async fn handle(&self, run: &Run) -> Outcome {
+        let mut envelope = match run.envelope() {
+            Ok(text) => text.into_bytes(),
+            Err(e) => return Outcome::failed(format!("an event of this run is not stored as JSON: {e}")),
+        };
+        envelope.push(b'\n');
+        let program = &self.settings.argv[0];
+        let mut group = match self.command(run).spawn() {
+            Ok(child) => Group(child),
+            // Not failed: a missing program is usually a deployment that is not finished.
+            Err(e) => return Outcome::retry(format!("cannot start {program:?}: {e}")),
+        };
+        let (mut stdout, mut stderr) =
+            (Tail::new(limits::EXEC_OUTPUT_BYTES_MAX), Tail::new(limits::ERROR_BYTES_MAX));
+        let ended = {
+            let (input, output, errors) = group.pipes();
+            let pump = async {
+                tokio::join!(feed(input, envelope), stdout.fill(output), stderr.fill(errors));
+            };
+            let pump = std::pin::pin!(pump);
+            self.watch(run, &mut group, pump).await
+        };
+        match ended {
+            Ok(ended) => self.judge(ended, &stdout.text(), &stderr.text()),
+            Err(e) => Outcome::retry(format!("cannot wait for {program:?}: {e}")),
+        }
+    }
+}
+
+/// How the program came to its end.
+enum Ended {
+    /// By itself.
+    Alone(ExitStatus),
+    /// We ended it: whatever it then exited with says nothing about its work.
+    TimeLimit,
+    Stopped,
+}
+
+impl Exec {
+    /// Moves the pipes until the program ends, and sees to it that it does.
+    async fn watch(
+        &self,
+        run: &Run,
+        group: &mut Group,
+        mut pump: std::pin::Pin<&mut impl Future<Output = ()>>,
+    ) -> io::Result<Ended> {
+        let mut pumped = false;
+        let limited = timeout(self.settings.timeout, async {
+            loop {
+                tokio::select! {
+                    status = group.0.wait() => return status.map(Ended::Alone),
+                    () = &mut pump, if !pumped => pumped = true,
+                    () = run.stopping().cancelled() => return Ok(Ended::Stopped),
+                }
+            }
+        });
+        let ended = match limited.await {
+            Ok(ended) => ended?,
+            Err(_) => Ended::TimeLimit,
+        };
+        if !matches!(ended, Ended::Alone(_)) && group.terminate() {
+            // Its last words are still read while it ends.
+            let _ = timeout(TERM_GRACE, async {
+                loop {
+                    tokio::select! {
+                        _ = group.0.wait() => return,
+                        () = &mut pump, if !pumped => pumped = true,
+                    }
+                }
+            })
+            .await;
+        }
+        // Also after a good end: what the program left behind in its group would otherwise outlive the run.
+        group.kill();
+        group.0.wait().await?;
+        if !pumped {
+            let _ = timeout(DRAIN_MAX, pump).await;
+        }
+        Ok(ended)
+    }
+
+    fn judge(&self, ended: Ended, stdout: &str, stderr: &str) -> Outcome {
+        let settings = &self.settings;
+        let status = match ended {
+            Ended::Stopped => return Outcome::release("stopped by the worker"),
+            Ended::TimeLimit => {
+                let limit = DurationText::show(settings.timeout);
+                return Outcome::retry(error_text(&format!("the time limit of {limit} passed"), stderr));
+            }
+            Ended::Alone(status) => status,
+        };
+        let outcome = match status.code() {
+            Some(0) => Outcome::succeeded(),
+            Some(code) => {
+                let text = error_text(&format!("exit code {code}"), stderr);
+                let listed = settings.retry_exit.as_ref().is_none_or(|codes| codes.contains(&code));
+                if listed && !settings.fail_exit.contains(&code) {
+                    Outcome::retry(text)
+                } else {
+                    Outcome::failed(text)
+                }
+            }
+            None => Outcome::retry(error_text(&signal_text(status), stderr)),
+        };
+        reported(outcome, stdout)
+    }
+}
+
+/// The child with everything it starts. Dropping it kills them all.
+struct Group(Box<dyn ChildWrapper>);
+
+type Pipes = (Option<ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
+
+impl Group {
+    fn pipes(&mut self) -> Pipes {
+        (self.0.stdin().take(), self.0.stdout().take(), self.0.stderr().take())
+    }
+
+    /// Asks the group to end; false where there is no way of asking.
+    fn terminate(&self) -> bool {
+        #[cfg(unix)]
+        return self.0.signal(15).is_ok();
+        #[cfg(not(unix))]
+        return false;
+    }
+
+    /// An error means that nobody is left, which is what was wanted.
+    fn kill(&mut self) {
+        let _ = self.0.start_kill();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Writes the envelope. A program that does not read it all is free to: a broken pipe is no error.
+async fn feed(input: Option<ChildStdin>, envelope: Vec<u8>) {
+    if let Some(mut input) = input {
+        let _ = input.write_all(&envelope).await;
+        let _ = input.shutdown().await;
+    }
+}
+
+/// The last bytes of a stream, whatever its length.
+struct Tail {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl Tail {
+    fn new(max: usize) -> Self {
+        Tail { bytes: Vec::new(), max }
+    }
+
+    /// Reads to the end and keeps the end. An error of the pipe is the end, too.
+    async fn fill(&mut self, stream: Option<impl AsyncRead + Unpin>) {
+        let Some(mut stream) = stream else { return };
+        let mut piece = vec![0; 16 * 1024];
+        while let Ok(n @ 1..) = stream.read(&mut piece).await {
+            self.bytes.extend_from_slice(&piece[..n]);
+            // Twice the bound before a cut, so that a long stream is not moved byte by byte.
+            if self.bytes.len() > 2 * self.max {
+                self.cut();
+            }
+        }
+        self.cut();
+    }
+
+    fn cut(&mut self) {
+        let surplus = self.bytes.len().saturating_sub(self.max);
+        self.bytes.drain(..surplus);
+    }
+
+    fn text(&mut self) -> String {
+        self.cut();
+        // No store keeps NUL in a text, and an error text must not fail because of one.
+        String::from_utf8_lossy(&self.bytes).replace('\0', "\u{fffd}")
+    }
+}
+
+/// What happened and the end of stderr, together within the bound of an error text.
+fn error_text(what: &str, stderr: &str) -> String {
+    match stderr.trim() {
+        "" => what.to_owned(),
+        text => {
+            format!("{what}: {}", keep_tail(text, limits::ERROR_BYTES_MAX.saturating_sub(what.len() + 2)))
+        }
+    }
+}
+
+fn signal_text(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("killed by signal {signal}");
+    }
+    format!("ended without an exit code ({status})")
+}
+
+/// Adds what the last line of stdout reports. A line that is not a report is only output.
+fn reported(mut outcome: Outcome, stdout: &str) -> Outcome {
+    let last = stdout.trim_end().lines().next_back().unwrap_or("");
+    let Ok(serde_json::Value::Object(mut report)) = serde_json::from_str(last) else { return outcome };
+    if let Some(serde_json::Value::Object(usage)) = report.get("usage") {
+        outcome.usage =
+            usage.iter().filter_map(|(name, amount)| Some((name.clone(), amount.as_f64()?))).collect();
+    }
+    if let (Verdict::Retry { after }, Some(wish)) =
+        (&mut outcome.verdict, report.get("retry_after_ms").and_then(serde_json::Value::as_u64))
+    {
+        *after = Some(Duration::from_millis(wish).min(limits::RETRY_AFTER_MAX));
+    }
+    outcome.result = report.remove("result");
+    outcome.bounded()
+}
