@@ -374,26 +374,31 @@ impl Resolver<'_> {
             let queue = made(name, name)?;
             special.insert(queue.name.clone(), queue);
         }
-        self.shorten_default_queues(start, handler.is_some());
+        let mut lines = self.explained.split_off(start);
+        if let Some(handler) = handler
+            && let Some(line) = lines.iter_mut().find(|line| line.setting == "queues.*.handler")
+        {
+            line.value = if handler == HandlerSettings::Pull { "pull" } else { "log" }.to_owned();
+            line.origin = Origin::Flag("--handler");
+        }
+        self.explained.append(&mut only_differing(lines));
         Ok((Some(default), special))
     }
+}
 
-    /// Of the special queues only what differs from the default queue is worth a line.
-    fn shorten_default_queues(&mut self, start: usize, handler_is_flag: bool) {
-        let mut lines = self.explained.split_off(start);
-        let usual: BTreeMap<String, String> = lines
-            .iter()
-            .filter_map(|e| Some((e.setting.strip_prefix("queues.*.")?.to_owned(), e.value.clone())))
-            .collect();
-        lines.retain(|e| {
-            e.setting.starts_with("queues.*.")
-                || e.setting.splitn(3, '.').nth(2).and_then(|s| usual.get(s)) != Some(&e.value)
-        });
-        if let Some(line) = lines.iter_mut().find(|e| handler_is_flag && e.setting == "queues.*.handler") {
-            line.value = "pull or log".to_owned();
-        }
-        self.explained.append(&mut lines);
-    }
+/// Of the special queues only what differs from the default queue by a setting of its own is worth a line.
+fn only_differing(lines: Vec<Explained>) -> Vec<Explained> {
+    let (usual, special): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|line| line.setting.starts_with("queues.*."));
+    let own = |line: &Explained| {
+        let setting = line.setting.splitn(3, '.').nth(2);
+        let is_same = |other: &Explained| {
+            other.setting.strip_prefix("queues.*.") == setting && other.value == line.value
+        };
+        setting != Some("handler") && !usual.iter().any(is_same)
+    };
+    let special: Vec<_> = special.into_iter().filter(own).collect();
+    usual.into_iter().chain(special).collect()
 }
 
 /// `host:port`; names are looked up later, by the server.

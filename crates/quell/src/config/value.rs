@@ -223,7 +223,8 @@ mod tests {
         assert_eq!(ms("1m 30s"), Ok(90_000));
         assert_eq!(ms("7d"), Ok(604_800_000));
         assert_eq!(ms("0s"), Ok(0));
-        for bad in ["", "10", "10 lightyears", "1.5s", "-1s", "10us"] {
+        assert_eq!(ms("1.5s"), Ok(1_500));
+        for bad in ["", "10", "10 lightyears", "-1s", "10us", "1s!"] {
             let problem = ms(bad).unwrap_err();
             assert!(problem.contains("write for example"), "{bad:?}: {problem}");
         }

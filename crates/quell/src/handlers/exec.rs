@@ -96,7 +96,7 @@ impl Handler for Exec {
         envelope.push(b'\n');
         let program = &self.settings.argv[0];
         let mut group = match self.command(run).spawn() {
-            Ok(child) => Group(child),
+            Ok(child) => Group { child, over: false },
             // Not failed: a missing program is usually a deployment that is not finished.
             Err(e) => return Outcome::retry(format!("cannot start {program:?}: {e}")),
         };
@@ -138,7 +138,7 @@ impl Exec {
         let limited = timeout(self.settings.timeout, async {
             loop {
                 tokio::select! {
-                    status = group.0.wait() => return status.map(Ended::Alone),
+                    status = group.child.wait() => return status.map(Ended::Alone),
                     () = &mut pump, if !pumped => pumped = true,
                     () = run.stopping().cancelled() => return Ok(Ended::Stopped),
                 }
@@ -153,7 +153,7 @@ impl Exec {
             let _ = timeout(TERM_GRACE, async {
                 loop {
                     tokio::select! {
-                        _ = group.0.wait() => return,
+                        _ = group.child.wait() => return,
                         () = &mut pump, if !pumped => pumped = true,
                     }
                 }
@@ -162,7 +162,7 @@ impl Exec {
         }
         // Also after a good end: what the program left behind in its group would otherwise outlive the run.
         group.kill();
-        group.0.wait().await?;
+        group.child.wait().await?;
         if !pumped {
             let _ = timeout(DRAIN_MAX, pump).await;
         }
@@ -197,26 +197,33 @@ impl Exec {
 }
 
 /// The child with everything it starts. Dropping it kills them all.
-struct Group(Box<dyn ChildWrapper>);
+struct Group {
+    child: Box<dyn ChildWrapper>,
+    /// Everything in the group has been killed; its number may soon belong to somebody else.
+    over: bool,
+}
 
 type Pipes = (Option<ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
 
 impl Group {
     fn pipes(&mut self) -> Pipes {
-        (self.0.stdin().take(), self.0.stdout().take(), self.0.stderr().take())
+        (self.child.stdin().take(), self.child.stdout().take(), self.child.stderr().take())
     }
 
     /// Asks the group to end; false where there is no way of asking.
     fn terminate(&self) -> bool {
         #[cfg(unix)]
-        return self.0.signal(15).is_ok();
+        return self.child.signal(15).is_ok();
         #[cfg(not(unix))]
         return false;
     }
 
     /// An error means that nobody is left, which is what was wanted.
     fn kill(&mut self) {
-        let _ = self.0.start_kill();
+        if !self.over {
+            let _ = self.child.start_kill();
+            self.over = true;
+        }
     }
 }
 
@@ -305,3 +312,6 @@ fn reported(mut outcome: Outcome, stdout: &str) -> Outcome {
     outcome.result = report.remove("result");
     outcome.bounded()
 }
+
+#[cfg(all(test, unix))]
+mod tests;
