@@ -1,1 +1,237 @@
+//! The store suite: a store is done when it passes.
+//!
+//! Every promise of the contract (`quell-core/src/store.rs`) is one function here, named after what it promises. A
+//! store implements [`World`] and [`Harness`] for itself and calls [`store_suite!`] in its `tests/contract.rs`:
+//!
+//! ```ignore
+//! struct Mine;
+//! #[async_trait]
+//! impl Harness for Mine { /* a fresh, empty store each time */ }
+//!
+//! quell_store_tests::store_suite!(Mine);
+//! ```
+//!
+//! The macro makes one `#[test]` per promise, grouped in modules, each on its own runtime of two threads. When a
+//! promise has been kept, [`run`] also checks what must hold after any history: the no-loss equation
+//! ([`reads::assert_totals`]) and the audit trail ([`reads::assert_trail`]).
+//!
+//! Time never passes by sleeping: [`World::advance`] moves store time. A real store's clock also runs by itself, so all
+//! durations are multiples of ten seconds and no comparison sits closer than five seconds to a boundary, except in the
+//! boundary tests, which are skipped when [`World::clock_runs`].
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`append`], [`claim`], [`extend`], [`settle`], [`sweep`], [`inspect`], [`control`] | the verbs, one function per promise |
+//! | [`races`] | several tasks and handles at once |
+//! | [`crash`] | restarts at any point, and the driver of the kill loop for real processes |
+//! | [`histories`] | random histories compared with the memory store |
+//! | [`pitfalls`], [`holes`] | mistakes of other systems and of the older ones, each shown closed |
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quell_core::store::Store;
+
+pub mod append;
+pub mod builders;
+pub mod chance;
+pub mod claim;
+pub mod reads;
+pub mod settle;
+
+/// A fresh store and the hand that moves its time.
+#[async_trait]
+pub trait World: Send + Sync {
+    /// The handle in use.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// A second handle on the same data, as another process would have.
+    async fn another(&self) -> Arc<dyn Store>;
+
+    /// Moves store time, for all handles, without sleeping.
+    async fn advance(&self, by: Duration);
+
+    /// Closes everything and opens it again: what a restart sees. [`World::store`] gives the new handle afterwards.
+    async fn reopen(&self) -> Arc<dyn Store>;
+
+    /// True when real time passes too. Then exact instants are compared with a tolerance.
+    fn clock_runs(&self) -> bool;
+
+    /// True when an acknowledged event must survive a power cut.
+    fn durable(&self) -> bool;
+}
+
+/// Makes worlds.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// A world that is fresh and empty.
+    async fn world(&self) -> Box<dyn World>;
+}
+
+/// Runs one promise on a fresh world and then checks what must hold after any history.
+pub fn run(harness: impl Harness, promise: impl AsyncFnOnce(&dyn World)) {
+    runtime().block_on(async {
+        let world = harness.world().await;
+        promise(&*world).await;
+        reads::assert_totals(&*world).await;
+        reads::assert_trail(&*world).await;
+    });
+}
+
+/// Runs a promise that needs many worlds.
+pub fn run_many(harness: impl Harness, promise: impl AsyncFnOnce(&dyn Harness)) {
+    runtime().block_on(promise(&harness));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a test machine can start two threads")
+}
+
+/// One `#[test]` per promise, for the harness that the expression makes.
+#[macro_export]
+macro_rules! store_suite {
+    ($harness:expr) => {
+        /// The store under test.
+        fn suite_harness() -> impl $crate::Harness {
+            $harness
+        }
+
+        $crate::promises! { run append
+            an_empty_request_is_done_and_changes_nothing
+            an_acknowledged_event_is_seen_by_another_handle
+            acknowledged_events_lane_state_and_due_time_survive_a_restart
+            sequence_numbers_strictly_rise_within_a_lane
+            sequence_numbers_rise_across_idleness_and_restart
+            sequence_numbers_rise_after_the_lane_was_forgotten
+            events_of_one_request_keep_its_order
+            one_request_may_concern_several_lanes_and_queues
+            a_receipt_names_the_run_in_which_the_event_waits
+            a_receipt_says_when_the_lane_will_be_due
+            a_window_of_none_is_due_at_once
+            a_fixed_window_is_measured_from_the_first_event
+            a_quiet_window_restarts_with_each_event
+            a_busy_key_is_handed_over_at_the_cap
+            an_overdue_quiet_lane_still_restarts_up_to_the_cap
+            a_full_count_closes_the_window_early_and_for_good
+            full_bytes_close_the_window_early_and_for_good
+            the_first_event_fixes_the_window_of_its_run
+            an_event_during_a_run_opens_the_next_window_from_its_own_arrival
+            a_duplicate_gets_the_first_receipt_and_adds_nothing
+            a_duplicate_does_not_move_the_window
+            a_duplicate_never_closes_a_window_by_count
+            a_resend_with_other_white_space_and_key_order_is_a_duplicate
+            the_same_id_with_another_payload_is_a_conflict_that_changes_nothing
+            a_conflict_refuses_its_whole_request
+            an_id_repeated_inside_one_request_duplicates_the_first
+            a_conflict_inside_one_request_refuses_it
+            an_id_belongs_to_its_tenant_queue_and_key
+            ids_are_compared_as_bytes
+            equal_events_without_ids_are_never_merged
+            an_unknown_answer_is_resolved_by_repeating_the_request
+            a_duplicate_of_an_event_in_flight_is_answered_and_not_delivered_again
+            a_duplicate_of_a_finished_event_is_answered_and_revives_nothing
+            ids_are_remembered_across_a_restart
+            a_payload_over_its_queues_limit_is_refused_and_nothing_is_stored
+            a_request_of_too_many_events_is_refused_and_nothing_is_stored
+            a_full_lane_refuses_the_whole_request_and_keeps_what_it_has
+            events_in_flight_count_for_the_lane_limit_until_they_are_settled
+            a_duplicate_is_answered_even_when_the_lane_is_full
+            a_full_lane_does_not_concern_another_lane
+            two_tenants_never_share_a_lane
+            neighbouring_names_never_become_one_lane
+            a_key_may_hold_any_characters_and_is_compared_as_bytes
+            a_key_over_its_limit_cannot_even_be_said
+            payload_bytes_survive_exactly
+            a_payload_at_the_highest_limit_survives
+            headers_and_arrival_time_travel_with_the_event
+            a_conflict_in_one_request_does_not_affect_another_sent_at_the_same_time
+            the_totals_hold_after_every_step
+        }
+        $crate::promises! { run claim
+            a_due_lane_is_handed_over_whole_and_in_order
+            the_envelope_tells_the_whole_story
+            the_envelope_says_why_the_batch_was_handed_over
+            a_lane_that_is_not_due_is_not_handed_over
+            a_lane_is_due_at_the_very_millisecond_and_not_before
+            a_lease_ends_at_the_very_millisecond_and_not_before
+            a_leased_lane_yields_no_second_batch
+            an_event_after_the_claim_belongs_to_a_later_run
+            what_is_left_over_by_count_is_due_at_once_and_in_order
+            what_is_left_over_by_bytes_is_due_at_once_and_in_order
+            what_is_left_over_takes_in_later_events_without_waiting_again
+            what_is_left_over_waits_for_the_batch_before_it
+            a_receipt_of_a_left_over_event_follows_it_to_its_new_run
+            a_window_runs_on_during_processing_and_keeps_its_own_reason
+            a_claim_takes_distinct_lanes_up_to_its_maximum
+            a_claim_of_listed_queues_takes_only_those_by_their_own_policy
+            a_claim_of_no_queues_takes_nothing
+            a_claim_for_one_tenant_takes_only_its_lanes
+            at_most_max_running_lanes_of_a_queue_run_over_all_handles
+            max_running_is_per_tenant
+            an_expired_lease_makes_room_under_max_running
+            tokens_strictly_rise_within_a_lane
+            attempts_are_counted_at_the_claim
+            a_crashed_workers_lane_is_claimable_one_lease_later_and_the_reclaim_is_told
+            a_reclaim_on_the_last_attempt_goes_to_the_dead_letter_and_the_lane_goes_on
+            a_claim_that_distrusts_its_clock_leaves_expired_leases_alone
+            a_claim_takes_back_only_lanes_that_concern_it
+            one_blocked_key_never_delays_another_key
+            a_lane_that_always_has_work_does_not_starve_the_others
+            next_at_is_the_earliest_moment_at_which_something_is_due
+            next_at_follows_a_window_that_moves
+            next_at_sees_only_what_the_claim_may_take
+            a_listener_is_woken_by_an_append_of_another_handle
+            no_wake_up_is_lost_between_an_empty_claim_and_the_wait
+            a_listener_hears_a_settle_that_leaves_work_behind
+            a_listener_hears_a_flush_and_a_resume
+            every_transition_has_one_audit_record_with_all_its_facts
+            a_claim_is_shown_on_the_lane_with_worker_token_and_lease
+        }
+        $crate::promises! { run settle
+            succeeded_ends_the_run_and_leaves_the_lane_idle
+            newer_events_follow_a_success_by_their_own_window
+            a_retry_waits_its_delay_and_repeats_the_very_same_batch
+            a_retry_without_delay_is_due_at_once
+            a_lane_in_backoff_is_not_claimable_by_newer_events
+            the_last_attempt_that_asks_for_a_retry_goes_to_the_dead_letter
+            failed_goes_to_the_dead_letter_with_payload_error_and_sequence_numbers
+            settle_touches_only_the_events_of_its_own_run
+            a_release_hands_the_run_back_at_once_and_refunds_the_attempt
+            a_second_release_in_a_row_waits
+            a_loop_of_releases_ends_because_refunds_are_bounded
+            a_stale_worker_changes_nothing_and_learns_so
+            a_worker_whose_lane_was_swept_is_stale_though_nobody_has_claimed_yet
+            a_token_that_was_never_given_is_refused
+            a_repeated_settle_gets_the_same_answer
+            a_settle_with_another_verdict_is_refused_as_already_settled
+            a_repeated_settle_after_a_later_claim_gets_the_same_answer_and_disturbs_nobody
+            a_settlement_is_remembered_for_an_hour
+            an_expired_lease_that_nobody_took_back_may_still_be_settled
+            error_result_and_usage_are_kept_with_the_run
+            the_error_of_the_latest_attempt_is_shown_while_it_waits_and_is_gone_after_success
+            a_settle_through_another_handle_counts_as_well
+            every_change_sets_updated_at_to_store_time
+        }
+    };
+}
+
+/// The body of [`store_suite!`]: a module of tests.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! promises {
+    ($run:ident $group:ident $($name:ident)*) => {
+        mod $group {
+            $(
+                #[test]
+                fn $name() {
+                    $crate::$run(super::suite_harness(), async |given| $crate::$group::$name(given).await);
+                }
+            )*
+        }
+    };
+}

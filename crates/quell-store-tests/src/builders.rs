@@ -1,0 +1,383 @@
+//! Short ways to say what a promise needs: events, workers, policies, and the verbs with sensible defaults.
+//!
+//! Defaults: no window (an event is due at once), a lease of 60 s, three attempts. Times are whole tens of seconds, so
+//! that the few milliseconds that pass by themselves in a real store never decide anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quell_core::batch::{Batch, WorkerId};
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::event::{
+    AppendPolicy, EventId, Headers, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant,
+};
+use quell_core::outcome::Verdict;
+use quell_core::store::{
+    AppendRequest, Appended, ClaimQueue, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction,
+    Controlled, ExtendRequest, Extended, QueueScope, Receipt, RunPolicy, SettleRequest, Settled, Store,
+    SweepRequest, Swept,
+};
+use quell_core::window::Window;
+
+/// The lease that [`policy`] gives.
+pub const LEASE: Duration = Duration::from_secs(60);
+
+/// The attempts that [`policy`] gives.
+pub const ATTEMPTS: u32 = 3;
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("test queues have good names")
+}
+
+pub fn tenant(name: &str) -> Tenant {
+    Tenant::new(name).expect("test tenants have good names")
+}
+
+/// The lane of a key without tenant.
+pub fn lane(queue_name: &str, key: &str) -> LaneKey {
+    LaneKey::new(queue(queue_name), Key::new(key).expect("test keys are good keys"))
+}
+
+/// The lane of a tenant's key.
+pub fn lane_of(tenant_name: &str, queue_name: &str, key: &str) -> LaneKey {
+    lane(queue_name, key).of(tenant(tenant_name))
+}
+
+pub fn id(text: &str) -> EventId {
+    EventId::new(text).expect("test ids are good ids")
+}
+
+/// An event of this queue and key: no window, a made id, a small payload.
+pub fn event(queue_name: &str, key: &str) -> EventBuilder {
+    event_in(lane(queue_name, key))
+}
+
+/// An event of this lane.
+pub fn event_in(lane: LaneKey) -> EventBuilder {
+    static MADE: AtomicU64 = AtomicU64::new(1);
+    let made = format!("evt_{}", MADE.fetch_add(1, Ordering::Relaxed));
+    EventBuilder(NewEvent {
+        lane,
+        id: NewEventId::Made(id(&made)),
+        payload: Payload::of(&serde_json::json!({ "made": made })),
+        headers: Headers::new(),
+        policy: Arc::new(AppendPolicy { window: Window::none(), ..AppendPolicy::default() }),
+    })
+}
+
+/// An event on its way in; each method changes one thing.
+#[derive(Debug, Clone)]
+pub struct EventBuilder(NewEvent);
+
+impl EventBuilder {
+    /// Gives it the caller's id, and a payload that depends on the id alone.
+    #[must_use]
+    pub fn id(mut self, text: &str) -> Self {
+        self.0.id = NewEventId::Given(id(text));
+        self.payload(serde_json::json!({ "id": text }))
+    }
+
+    /// Gives it an id made by the engine.
+    #[must_use]
+    pub fn made(mut self, text: &str) -> Self {
+        self.0.id = NewEventId::Made(id(text));
+        self.payload(serde_json::json!({ "id": text }))
+    }
+
+    #[must_use]
+    pub fn payload(mut self, value: serde_json::Value) -> Self {
+        self.0.payload = Payload::of(&value);
+        self
+    }
+
+    /// A payload by its bytes.
+    #[must_use]
+    pub fn raw(mut self, json: &str) -> Self {
+        self.0.payload = Payload::from_json(json.as_bytes()).expect("test payloads are JSON");
+        self
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.0.headers.insert(name.into(), value.into());
+        self
+    }
+
+    #[must_use]
+    pub fn of(mut self, tenant_name: &str) -> Self {
+        self.0.lane.tenant = tenant(tenant_name);
+        self
+    }
+
+    #[must_use]
+    pub fn window(self, window: Window) -> Self {
+        self.policy(|p| p.window = window)
+    }
+
+    /// Closes after this much silence, at the latest after ten times as long.
+    #[must_use]
+    pub fn quiet(self, seconds: u64) -> Self {
+        self.window(Window::quiet(secs(seconds)))
+    }
+
+    #[must_use]
+    pub fn quiet_capped(self, seconds: u64, cap: u64) -> Self {
+        self.window(Window::quiet_capped(secs(seconds), secs(cap)))
+    }
+
+    #[must_use]
+    pub fn fixed(self, seconds: u64) -> Self {
+        self.window(Window::fixed(secs(seconds)))
+    }
+
+    #[must_use]
+    pub fn max_events(self, max: u32) -> Self {
+        self.policy(|p| p.window = p.window.max_events(max))
+    }
+
+    #[must_use]
+    pub fn max_bytes(self, max: u64) -> Self {
+        self.policy(|p| p.window = p.window.max_bytes(max))
+    }
+
+    /// Bounds the events that may wait in the lane.
+    #[must_use]
+    pub fn lane_events(self, max: u64) -> Self {
+        self.policy(|p| p.lane_events = max)
+    }
+
+    /// Bounds the payload.
+    #[must_use]
+    pub fn payload_bytes(self, max: usize) -> Self {
+        self.policy(|p| p.payload_bytes = max)
+    }
+
+    pub fn build(self) -> NewEvent {
+        self.0
+    }
+
+    fn policy(mut self, change: impl FnOnce(&mut AppendPolicy)) -> Self {
+        change(Arc::make_mut(&mut self.0.policy));
+        self
+    }
+}
+
+pub fn append_request(events: impl IntoIterator<Item = EventBuilder>) -> AppendRequest {
+    AppendRequest { events: events.into_iter().map(EventBuilder::build).collect(), repeat: false }
+}
+
+/// Appends in one request, whatever the answer.
+pub async fn try_append(
+    store: &dyn Store,
+    events: impl IntoIterator<Item = EventBuilder>,
+) -> StoreResult<Appended> {
+    store.append(append_request(events)).await
+}
+
+/// Appends in one request that must be done.
+pub async fn append(store: &dyn Store, events: impl IntoIterator<Item = EventBuilder>) -> Vec<Receipt> {
+    let request = append_request(events);
+    let asked: Vec<_> = request.events.iter().map(|e| e.id.id().clone()).collect();
+    let receipts = store.append(request).await.expect("the append is done").receipts;
+    let told: Vec<_> = receipts.iter().map(|r| r.event_id.clone()).collect();
+    assert_eq!(told, asked, "there is one receipt per event, in the order of the request");
+    receipts
+}
+
+/// Appends one event that must be new.
+pub async fn append_one(store: &dyn Store, event: EventBuilder) -> Receipt {
+    let receipt = append(store, [event]).await.remove(0);
+    assert!(!receipt.duplicate, "the event is new");
+    receipt
+}
+
+/// A worker's identity. The same name twice gives two identities, as two starts of one program would.
+pub fn worker(name: &str) -> Arc<WorkerId> {
+    static START: AtomicU64 = AtomicU64::new(1);
+    let start = format!("s{}", START.fetch_add(1, Ordering::Relaxed));
+    Arc::new(WorkerId { name: name.into(), pid: 100, start })
+}
+
+/// A lease of 60 s, three attempts, no bound on what runs at once.
+pub fn policy() -> RunPolicy {
+    RunPolicy { lease: LEASE, max_attempts: ATTEMPTS, max_running: None }
+}
+
+/// A claim of everything there is.
+pub fn claim_request(worker: &Arc<WorkerId>) -> ClaimRequest {
+    claim_request_by(worker, policy())
+}
+
+/// A claim of everything there is, by this policy.
+pub fn claim_request_by(worker: &Arc<WorkerId>, policy: RunPolicy) -> ClaimRequest {
+    ClaimRequest {
+        worker: worker.clone(),
+        queues: ClaimQueues::Any(Arc::new(policy)),
+        tenant: None,
+        max: 100,
+        reclaim: true,
+    }
+}
+
+/// One entry of a claim from listed queues.
+pub fn from_queue(name: &str, policy: RunPolicy, max: usize) -> ClaimQueue {
+    ClaimQueue { queue: queue(name), policy: Arc::new(policy), max }
+}
+
+/// Claims; batches come sorted by lane, because there is no order between lanes.
+pub async fn claim(store: &dyn Store, request: ClaimRequest) -> Claimed {
+    let mut claimed = store.claim(request).await.expect("the claim is done");
+    claimed.batches.sort_by(|a, b| a.lane.cmp(&b.lane));
+    claimed.reclaimed.sort_by(|a, b| a.lane.cmp(&b.lane));
+    claimed
+}
+
+/// Everything that is due, for some worker.
+pub async fn claim_all(store: &dyn Store) -> Vec<Batch> {
+    claim(store, claim_request(&worker("any"))).await.batches
+}
+
+/// The one lane that is due.
+pub async fn claim_one(store: &dyn Store) -> Batch {
+    claim_one_as(store, &worker("any")).await
+}
+
+/// The one lane that is due, for this worker.
+pub async fn claim_one_as(store: &dyn Store, worker: &Arc<WorkerId>) -> Batch {
+    let mut batches = claim(store, claim_request(worker)).await.batches;
+    assert_eq!(batches.len(), 1, "exactly one lane is due");
+    batches.remove(0)
+}
+
+/// Nothing is due.
+pub async fn claim_none(store: &dyn Store) {
+    let batches = claim_all(store).await;
+    let lanes: Vec<_> = batches.iter().map(|b| b.lane.to_string()).collect();
+    assert!(lanes.is_empty(), "nothing is due, but {lanes:?} were handed out");
+}
+
+pub const SUCCEEDED: Verdict = Verdict::Succeeded;
+pub const FAILED: Verdict = Verdict::Failed;
+pub const RETRY: Verdict = Verdict::Retry { after: None };
+pub const RELEASE: Verdict = Verdict::Release;
+
+/// The end of this batch's attempt, with no delay and no report.
+pub fn settle_request(batch: &Batch, verdict: Verdict) -> SettleRequest {
+    SettleRequest {
+        run_id: batch.run_id,
+        token: batch.token,
+        verdict,
+        delay: Duration::ZERO,
+        error: None,
+        result: None,
+        usage: BTreeMap::new(),
+    }
+}
+
+/// Settles, whatever the answer.
+pub async fn try_settle(store: &dyn Store, batch: &Batch, verdict: Verdict) -> StoreResult<Settled> {
+    store.settle(settle_request(batch, verdict)).await
+}
+
+/// Settles by the holder; it must be done and not be a repetition.
+pub async fn settle(store: &dyn Store, batch: &Batch, verdict: Verdict) -> Settled {
+    settle_after(store, batch, verdict, Duration::ZERO).await
+}
+
+/// Settles with a delay before the next attempt.
+pub async fn settle_after(store: &dyn Store, batch: &Batch, verdict: Verdict, delay: Duration) -> Settled {
+    let request = SettleRequest { delay, ..settle_request(batch, verdict) };
+    let settled = store.settle(request).await.expect("the holder may settle");
+    assert!(!settled.repeated, "this is the first settle of token {}", batch.token);
+    settled
+}
+
+pub fn extend_request(batch: &Batch, lease: Duration) -> ExtendRequest {
+    ExtendRequest { run_id: batch.run_id, token: batch.token, lease }
+}
+
+/// Extends by the holder.
+pub async fn extend(store: &dyn Store, batch: &Batch, lease: Duration) -> Extended {
+    store.extend(extend_request(batch, lease)).await.expect("the holder may extend")
+}
+
+/// Takes back expired leases.
+pub async fn sweep(store: &dyn Store) -> Swept {
+    let mut all = Swept::default();
+    loop {
+        let step =
+            store.sweep(SweepRequest { reclaim: true, retention: None }).await.expect("the sweep is done");
+        all.reclaimed.extend(step.reclaimed);
+        if !step.more {
+            break;
+        }
+    }
+    all.reclaimed.sort_by(|a, b| a.lane.cmp(&b.lane));
+    all
+}
+
+/// Removes what ended longer ago than `retention`, step by step until nothing is left to remove.
+pub async fn forget(store: &dyn Store, retention: Duration) -> Swept {
+    let mut all = Swept::default();
+    loop {
+        let request = SweepRequest { reclaim: false, retention: Some(retention) };
+        let step = store.sweep(request).await.expect("the sweep is done");
+        all.removed_runs += step.removed_runs;
+        all.removed_events += step.removed_events;
+        all.removed_audit += step.removed_audit;
+        if !step.more {
+            return all;
+        }
+    }
+}
+
+/// An operator named ada does something.
+pub async fn control(store: &dyn Store, action: ControlAction) -> Controlled {
+    store.control(Control { actor: "ada".into(), action }).await.expect("the operator's request is done")
+}
+
+/// A queue of all tenants.
+pub fn whole(queue_name: &str) -> QueueScope {
+    QueueScope { queue: queue(queue_name), tenant: None }
+}
+
+/// A queue of one tenant.
+pub fn scoped(queue_name: &str, tenant_name: &str) -> QueueScope {
+    QueueScope { queue: queue(queue_name), tenant: Some(tenant(tenant_name)) }
+}
+
+/// The answer is an error of this kind.
+#[track_caller]
+pub fn refused<T: std::fmt::Debug>(answer: StoreResult<T>, kind: ErrorKind) -> StoreError {
+    match answer {
+        Err(error) => {
+            assert_eq!(error.kind, kind, "{error}");
+            assert!(!error.detail.is_empty(), "an error says what happened");
+            error
+        }
+        Ok(done) => panic!("expected {kind:?}, but it was done: {done:?}"),
+    }
+}
+
+/// The ids of a batch, in the order of delivery.
+pub fn ids(batch: &Batch) -> Vec<&str> {
+    batch.events.iter().map(|e| e.id.as_str()).collect()
+}
+
+/// The sequence numbers of a batch, in the order of delivery.
+pub fn seqs(batch: &Batch) -> Vec<u64> {
+    batch.events.iter().map(|e| e.seq).collect()
+}
+
+/// The keys of batches, sorted.
+pub fn keys(batches: &[Batch]) -> Vec<&str> {
+    let mut keys: Vec<_> = batches.iter().map(|b| b.lane.key.as_str()).collect();
+    keys.sort_unstable();
+    keys
+}

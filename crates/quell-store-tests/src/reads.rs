@@ -1,0 +1,267 @@
+//! Reads for tests, and the two checks that must hold after any history.
+//!
+//! [`assert_totals`] is the no-loss equation, counted and compared with the rows. [`assert_trail`] folds the audit: every
+//! record is a legal move from the state the one before it left, nobody claims a lane before the previous holder's
+//! attempt has ended, tokens rise, a reclaim names the worker it took the lane from, and the last record of a run is the
+//! state the run is shown in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quell_core::audit::AuditRecord;
+use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
+use quell_core::event::{Key, LaneKey};
+use quell_core::inspect::{
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
+    RunDetail, RunFilter, RunRow, Verified,
+};
+use quell_core::lifecycle::{self, Change, RunState};
+use quell_core::store::Store;
+use quell_core::totals::Totals;
+
+use crate::World;
+use crate::builders::{id, queue, tenant};
+
+/// What may pass by itself in a real store between two calls of a test, on a machine that does other things too.
+pub const TOLERANCE: Duration = Duration::from_secs(4);
+
+/// Two moments that would be equal if no real time passed.
+#[track_caller]
+pub fn assert_moment(world: &dyn World, told: Timestamp, expected: Timestamp, what: &str) {
+    if world.clock_runs() {
+        let apart = told.since(expected).max(expected.since(told));
+        assert!(apart <= TOLERANCE, "{what}: {told} is not about {expected}");
+    } else {
+        assert_eq!(told, expected, "{what}");
+    }
+}
+
+macro_rules! read {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $request:expr, $variant:ident) => {
+        $(#[$doc])*
+        pub async fn $name(store: &dyn Store $(, $argument: $type)*) -> $answer {
+            match store.inspect($request).await.expect("reads are answered") {
+                Inspected::$variant(answer) => answer,
+                other => panic!("a read is answered with its own kind, not {other:?}"),
+            }
+        }
+    };
+}
+
+read!(
+    /// One lane in full.
+    lane_detail(key: &LaneKey) -> Option<Box<LaneDetail>>, Inspect::Lane(key.clone()), Lane
+);
+read!(
+    /// One page of lanes.
+    lane_page(filter: LaneFilter) -> Page<LaneRow>, Inspect::Lanes(filter), Lanes
+);
+read!(
+    /// One run in full.
+    run_detail(run: RunId) -> Option<Box<RunDetail>>, Inspect::Run(run), Run
+);
+read!(
+    /// One page of runs.
+    run_page(filter: RunFilter) -> Page<RunRow>, Inspect::Runs(filter), Runs
+);
+read!(
+    /// One page of the audit, newest first.
+    audit_page(filter: AuditFilter) -> Page<AuditRecord>, Inspect::Audit(filter), Audit
+);
+read!(
+    /// Where an event is now.
+    event_place(key: &LaneKey, event: &str) -> Option<EventPlace>, Inspect::Event(key.clone(), id(event)), Event
+);
+read!(
+    /// Totals of every queue.
+    stats() -> Vec<QueueStats>, Inspect::Stats, Stats
+);
+read!(
+    /// The equation against the rows.
+    verify() -> Verified, Inspect::Verify, Verify
+);
+read!(
+    /// How the store is.
+    health() -> Health, Inspect::Health, Health
+);
+
+/// The state of an event's run, by its id.
+pub async fn state_of(store: &dyn Store, key: &LaneKey, event: &str) -> Option<RunState> {
+    event_place(store, key, event).await.and_then(|place| place.state)
+}
+
+/// The listing row of a lane, also when it is idle.
+pub async fn lane_row(store: &dyn Store, key: &LaneKey) -> Option<LaneRow> {
+    lane_detail(store, key).await.map(|detail| detail.row)
+}
+
+/// All lanes, page by page.
+pub async fn all_lanes(store: &dyn Store, filter: LaneFilter) -> Vec<LaneRow> {
+    let mut filter = filter;
+    let mut all = Vec::new();
+    loop {
+        let page = lane_page(store, filter.clone()).await;
+        all.extend(page.items);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+/// All runs, page by page.
+pub async fn all_runs(store: &dyn Store, filter: RunFilter) -> Vec<RunRow> {
+    let mut filter = filter;
+    let mut all = Vec::new();
+    loop {
+        let page = run_page(store, filter.clone()).await;
+        all.extend(page.items);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+/// The whole audit, oldest first.
+pub async fn trail(store: &dyn Store, filter: AuditFilter) -> Vec<AuditRecord> {
+    let mut filter = AuditFilter { limit: 1_000, ..filter };
+    let mut all = Vec::new();
+    loop {
+        let page = audit_page(store, filter.clone()).await;
+        all.extend(page.items);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            all.reverse();
+            return all;
+        }
+    }
+}
+
+/// The audit of one key without tenant, oldest first.
+pub async fn trail_of(store: &dyn Store, queue_name: &str, key: &str) -> Vec<AuditRecord> {
+    let key = Key::new(key).expect("test keys are good keys");
+    trail(store, AuditFilter { queue: Some(queue(queue_name)), key: Some(key), ..AuditFilter::default() })
+        .await
+}
+
+/// What happened, in order.
+pub fn changes(records: &[AuditRecord]) -> Vec<Change> {
+    records.iter().map(|r| r.change).collect()
+}
+
+/// The totals of a queue without tenant.
+pub async fn totals(store: &dyn Store, queue_name: &str) -> Totals {
+    totals_of(store, "", queue_name).await
+}
+
+/// The totals of a tenant's queue.
+pub async fn totals_of(store: &dyn Store, tenant_name: &str, queue_name: &str) -> Totals {
+    let (tenant, queue) = (tenant(tenant_name), queue(queue_name));
+    let found = stats(store).await.into_iter().find(|s| s.tenant == tenant && s.queue == queue);
+    found.map_or_else(Totals::default, |s| s.totals)
+}
+
+/// The no-loss equation holds: counted, and compared with the rows.
+pub async fn assert_totals(world: &dyn World) {
+    let store = world.store();
+    let verified = verify(&*store).await;
+    assert!(verified.problems.is_empty(), "the store finds itself in disorder: {:?}", verified.problems);
+    let mut seen: BTreeMap<_, (u64, u64, u64)> = BTreeMap::new();
+    for row in all_lanes(&*store, LaneFilter { limit: 1_000, ..LaneFilter::default() }).await {
+        let running = row.state == Some(RunState::Running);
+        assert_eq!(running, row.lease_until.is_some(), "a running lane, and only it, has a lease: {row:?}");
+        assert_eq!(running, row.token.is_some(), "a running lane, and only it, shows its token: {row:?}");
+        let sums = seen.entry((row.lane.tenant, row.lane.queue)).or_default();
+        sums.0 += row.buffered;
+        sums.1 += row.in_flight;
+        sums.2 += u64::from(running);
+    }
+    for queue in stats(&*store).await {
+        let totals = queue.totals;
+        assert!(totals.hold(), "accepted is the sum of the others: {totals:?}");
+        let rows = seen.remove(&(queue.tenant.clone(), queue.queue.clone())).unwrap_or_default();
+        let told = (totals.buffered, totals.in_flight, queue.running);
+        assert_eq!(told, rows, "buffered, in flight and running of {} agree with the lanes", queue.queue);
+    }
+    assert!(seen.is_empty(), "every lane is counted somewhere: {seen:?}");
+}
+
+/// The trail is whole: see the module doc.
+pub async fn assert_trail(world: &dyn World) {
+    let store = world.store();
+    let records = trail(&*store, AuditFilter::default()).await;
+    let runs = all_runs(&*store, RunFilter { limit: 1_000, ..RunFilter::default() }).await;
+    check_trail(&records, &runs);
+}
+
+/// [`assert_trail`] on what was read.
+pub fn check_trail(records: &[AuditRecord], runs: &[RunRow]) {
+    let mut ends: BTreeMap<RunId, RunState> = BTreeMap::new();
+    let mut claims: BTreeMap<RunId, u32> = BTreeMap::new();
+    let mut whole: BTreeMap<RunId, bool> = BTreeMap::new();
+    let mut tokens: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut holders: BTreeMap<u64, &AuditRecord> = BTreeMap::new();
+    for (before, after) in records.iter().zip(records.iter().skip(1)) {
+        assert!(before.id < after.id, "audit ids rise: {before:?} {after:?}");
+        assert!(before.at <= after.at, "store time never goes back: {before:?} {after:?}");
+    }
+    for record in records {
+        let Some(run) = record.run else { continue };
+        let (from, to) = match (record.from, record.to) {
+            (Some(from), Some(to)) => (from, to),
+            _ => panic!("a record of a run says from what to what: {record:?}"),
+        };
+        if record.change == Change::Flushed {
+            assert_eq!(from, to, "a flush moves the time, not the state: {record:?}");
+        } else {
+            assert_eq!(lifecycle::next(from, record.change), Some(to), "a legal move: {record:?}");
+        }
+        if let Some(before) = ends.insert(run, to) {
+            assert_eq!(before, from, "a move starts where the one before it ended: {record:?}");
+        }
+        whole.entry(run).or_insert(from == RunState::Pending);
+        match record.change {
+            Change::Flushed => {}
+            Change::Claimed => {
+                assert!(record.worker.is_some(), "a claim names its worker: {record:?}");
+                let last = tokens.insert(run.lane, record.token).unwrap_or(0);
+                assert!(record.token > last, "tokens of a lane strictly rise: {record:?}");
+                let held = holders.insert(run.lane, record);
+                assert!(held.is_none(), "two holders of one lane: {held:?} and {record:?}");
+                *claims.entry(run).or_default() += 1;
+            }
+            Change::Reclaimed | Change::Expired => {
+                assert!(
+                    record.prior_worker.is_some(),
+                    "a reclaim names the worker that was there: {record:?}"
+                );
+                if let Some(claim) = holders.remove(&run.lane) {
+                    assert_eq!(
+                        claim.token, record.token,
+                        "the end belongs to the claim before it: {record:?}"
+                    );
+                    assert_eq!(record.prior_worker, claim.worker, "and to its worker: {record:?}");
+                }
+            }
+            _ => {
+                if let Some(claim) = holders.remove(&run.lane) {
+                    assert_eq!(
+                        claim.token, record.token,
+                        "the end belongs to the claim before it: {record:?}"
+                    );
+                    assert_eq!(record.worker, claim.worker, "and to its worker: {record:?}");
+                }
+            }
+        }
+    }
+    for row in runs {
+        if let Some(last) = ends.get(&row.id) {
+            assert_eq!(row.state, *last, "a run is in the state of its last record: {row:?}");
+        }
+        if whole.get(&row.id) == Some(&true) && claims.contains_key(&row.id) {
+            assert_eq!(claims[&row.id], row.claims, "each claim has one record: {row:?}");
+        }
+    }
+}
