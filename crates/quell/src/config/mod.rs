@@ -11,12 +11,17 @@
 //! its [`WorkerSettings`]; opening the store is left to others.
 
 mod error;
+mod handler;
 mod queue;
 mod raw;
 mod resolve;
+mod resolver;
 mod schema;
 mod store;
 mod value;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +74,7 @@ impl Settings {
         Some(Arc::new(QueueSettings { name: name.clone(), ..default.clone() }))
     }
 
-    /// Every setting in force with its origin, in the order of the reference page. Secrets are not in it.
+    /// Every setting in force with its origin, in the order of a configuration file. Secrets are not in it.
     pub fn explain(&self) -> Vec<Explained> {
         self.explained.clone()
     }

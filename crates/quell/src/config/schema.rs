@@ -1,16 +1,122 @@
-//! The configuration described: JSON Schema for editors, the template of `quell init`, the reference page.
+//! The configuration described: JSON Schema for editors, the template of `quell init`, the tables of the reference page.
+//!
+//! All three come from one place or are held to it: the schema and the tables are made of the doc comments in
+//! `raw.rs`, and tests keep the template equal to the built-in defaults and the page equal to the tables.
+
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+
+use super::raw::{Config, ExecConfig, QueueConfig, RetryConfig, WindowParts, WorkerConfig};
 
 /// The JSON Schema of `quell.toml`, for editors.
-pub fn json_schema() -> serde_json::Value {
-    schemars::schema_for!(super::Config).to_value()
+pub fn json_schema() -> Value {
+    let mut schema = schema_for!(Config);
+    schema.insert("title".to_owned(), "quell.toml".into());
+    schema.to_value()
 }
 
-/// The commented `quell.toml` that `quell init` writes.
+/// The commented `quell.toml` that `quell init` writes. Its values are the defaults.
 pub fn template() -> &'static str {
     include_str!("template.toml")
 }
 
-/// The settings as tables of the reference page.
+/// The settings as tables in Markdown, as they stand in `docs/reference/configuration.md`.
 pub fn reference() -> String {
-    String::new()
+    let mut page = String::new();
+    page.push_str(&table::<Config>("Top level"));
+    page.push_str(&table::<WorkerConfig>("`[worker]`"));
+    page.push_str(&table::<QueueConfig>("`[queues.NAME]`"));
+    page.push_str(&table::<WindowParts>("`window = { … }`"));
+    page.push_str(&table::<RetryConfig>("`retry = { … }`"));
+    page.push_str(&table::<ExecConfig>("`handler = { … }`"));
+    page
+}
+
+fn table<T: JsonSchema>(title: &str) -> String {
+    let schema = schema_for!(T).to_value();
+    let mut text = format!("### {title}\n\n| setting | meaning |\n| --- | --- |\n");
+    let settings = schema["properties"].as_object().into_iter().flatten();
+    for (name, setting) in settings {
+        let meaning = setting["description"].as_str().unwrap_or("").replace('\n', " ").replace('|', "\\|");
+        text.push_str(&format!("| `{name}` | {meaning} |\n"));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Explained, Flags, Settings, SettingsInput, SourceText};
+
+    fn resolved(text: &str) -> Settings {
+        let config = Config::parse(text, "quell.toml").expect("the text parses");
+        let env = BTreeMap::new();
+        let config = Some((config, SourceText::new("quell.toml", text)));
+        Settings::resolve(SettingsInput { config, env: &env, flags: Flags::default() }).expect("it is valid")
+    }
+
+    fn values(settings: &Settings) -> Vec<(String, String)> {
+        settings.explain().into_iter().map(|Explained { setting, value, .. }| (setting, value)).collect()
+    }
+
+    #[test]
+    fn the_template_states_the_built_in_defaults() {
+        let bare = resolved("[queues.example]\n");
+        assert_eq!(values(&resolved(template())), values(&bare));
+        assert_eq!(resolved(template()).queues, bare.queues);
+    }
+
+    #[test]
+    fn the_settings_that_the_template_leaves_commented_are_valid_defaults_too() {
+        // A commented setting has no blank after its mark; prose has.
+        let whole: String = template()
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(setting) if !setting.starts_with(' ') => format!("{setting}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        assert_ne!(whole, template());
+        assert_eq!(values(&resolved(&whole)), values(&resolved("[queues.example]\n")));
+    }
+
+    #[test]
+    fn every_setting_has_a_text_in_the_schema() {
+        fn check(at: &str, schema: &Value, seen: &mut usize) {
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let text = property["description"].as_str().unwrap_or("");
+                assert!(text.len() > 20, "{at}.{name} has no doc comment");
+                *seen += 1;
+            }
+        }
+        let schema = json_schema();
+        let mut seen = 0;
+        check("top", &schema, &mut seen);
+        for (name, part) in schema["$defs"].as_object().expect("tables are definitions") {
+            check(name, part, &mut seen);
+        }
+        assert!(seen > 35, "{seen}");
+        assert!(schema["properties"].get("schedules").is_none(), "what is refused is not offered by editors");
+        assert_eq!(schema["additionalProperties"], false);
+    }
+
+    /// To write the page anew: `QUELL_WRITE_REFERENCE=1 cargo test -p quell --lib reference_page`.
+    #[test]
+    fn the_reference_page_holds_exactly_these_tables() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+        let page = std::fs::read_to_string(&path).expect("the page exists");
+        let (begin, end) = ("<!-- settings: begin -->\n\n", "<!-- settings: end -->");
+        let (head, rest) = page.split_once(begin).expect("the page marks where the tables begin");
+        let (tables, tail) = rest.split_once(end).expect("the page marks where the tables end");
+        if std::env::var_os("QUELL_WRITE_REFERENCE").is_some() {
+            let anew = format!("{head}{begin}{}{end}{tail}", reference());
+            std::fs::write(&path, anew).expect("the page can be written");
+            return;
+        }
+        assert!(tables == reference(), "docs/reference/configuration.md is not what the doc comments say");
+    }
 }
