@@ -138,9 +138,11 @@ impl Exec {
         let limited = timeout(self.settings.timeout, async {
             loop {
                 tokio::select! {
+                    // In this order, so that a program which has already ended is judged by what it answered.
+                    biased;
                     status = group.child.wait() => return status.map(Ended::Alone),
-                    () = &mut pump, if !pumped => pumped = true,
                     () = run.stopping().cancelled() => return Ok(Ended::Stopped),
+                    () = &mut pump, if !pumped => pumped = true,
                 }
             }
         });
