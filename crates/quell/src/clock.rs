@@ -178,7 +178,8 @@ impl Ids {
         random[..8].copy_from_slice(&self.chance.number().to_le_bytes());
         random[8..].copy_from_slice(&self.chance.number().to_le_bytes()[..2]);
         let uuid = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
-        EventId::new(format!("evt_{}", base32_of(uuid.as_u128()))).expect("30 plain characters are a valid id")
+        EventId::new(format!("evt_{}", base32_of(uuid.as_u128())))
+            .expect("30 plain characters are a valid id")
     }
 
     /// Who this worker is: the name for people, and a start of its own that no other worker shares.

@@ -1,3 +1,30 @@
+//! Quell turns bursts of events into one orderly run per key.
+//!
+//! Events for the same key are stored durably the moment they arrive, wait until the burst is over, and are then handed
+//! to exactly one worker as one ordered batch, under a lease, with retries and an audit trail.
+//!
+//! - [`Quell`] is the short way: a store, queues with Rust handlers, and a worker in this process (`examples/hello.rs`).
+//! - [`Engine`] appends and inspects; [`Worker`] claims, runs handlers and settles. Programs with a configuration file
+//!   (see [`config`]) put these together themselves.
+//! - [`handler`] is the interface of code that handles batches.
+
+pub mod clock;
 pub mod config;
+pub mod engine;
 pub mod handler;
 pub mod handlers;
+mod heartbeat;
+mod maintenance;
+pub mod observe;
+pub mod open;
+pub mod program;
+mod running;
+pub mod worker;
+
+pub use engine::{Engine, EngineError, Incoming};
+pub use handler::{Handler, Run, from_fn};
+pub use open::OpenError;
+pub use program::{ProgramError, Queue, Quell, QuellBuilder};
+pub use quell_core;
+pub use quell_core::outcome::Outcome;
+pub use worker::{Shutdown, Worker, WorkerOptions, WorkerReport};

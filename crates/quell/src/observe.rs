@@ -36,7 +36,13 @@ pub fn lease_acquired(batch: &Batch, worker: &WorkerId) {
 }
 
 /// An attempt is over. A lost lease and an outcome that the store did not take are warnings.
-pub fn lease_released(lane: &LaneKey, ticket: quell_core::step::RunTicket, worker: &WorkerId, held: Duration, end: &RunEnd) {
+pub fn lease_released(
+    lane: &LaneKey,
+    ticket: quell_core::step::RunTicket,
+    worker: &WorkerId,
+    held: Duration,
+    end: &RunEnd,
+) {
     let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
     let (run, token) = (ticket.run_id, ticket.token);
     match end {
@@ -78,7 +84,9 @@ pub fn worker_state(worker: &WorkerId, from: WorkerState, to: WorkerState, runni
         WorkerState::Draining | WorkerState::Stopped => {
             tracing::info!(worker = %worker.name, pid = worker.pid, from, to = name, running, "worker.state");
         }
-        _ => tracing::debug!(worker = %worker.name, pid = worker.pid, from, to = name, running, "worker.state"),
+        _ => {
+            tracing::debug!(worker = %worker.name, pid = worker.pid, from, to = name, running, "worker.state")
+        }
     }
 }
 

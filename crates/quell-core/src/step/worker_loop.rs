@@ -92,6 +92,11 @@ impl WorkerLoop {
         self.state
     }
 
+    /// Whether a notification of the store would tell something new; otherwise listening only costs.
+    pub fn listens(&self) -> bool {
+        !self.woken && self.state != WorkerState::ErrorWait && !self.stopping()
+    }
+
     /// Runs that have not ended yet.
     pub fn running(&self) -> usize {
         self.total

@@ -1,0 +1,318 @@
+//! The engine: append and inspect, over one store and one set of settings.
+//!
+//! Second stop on the path of an event: names and payloads are checked here, the queue's policy is stamped on, an id is
+//! made before the store is first asked. The caller's answer comes after the store's commit and never before.
+//!
+//! An answer *unknown* (a connection lost at the commit) is resolved here by repeating the same request with the same
+//! ids, a bounded number of times; *unavailable* is returned, because only the caller knows how long it may wait.
+//! Running handlers is `worker.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::audit::AuditRecord;
+use quell_core::batch::{RunId, WorkerId};
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::event::{
+    AppendPolicy, EventId, Headers, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant,
+};
+use quell_core::inspect::{
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
+    RunDetail, RunFilter, RunRow, Verified,
+};
+use quell_core::store::{
+    AppendRequest, Control, ControlAction, QueueScope, Receipt, Store, SweepRequest, Swept,
+};
+
+use crate::clock::{self, Chance, Ids, RealTime, Time};
+use crate::config::Settings;
+use crate::observe;
+use crate::open::{self, OpenError};
+
+/// The pauses before an unknown answer is asked about again; after the last the caller is told.
+const REPEAT_PAUSES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+];
+
+/// Append and inspect. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    time: Arc<dyn Time>,
+    chance: Arc<Chance>,
+    ids: Ids,
+}
+
+/// Why a call was not done.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum EngineError {
+    #[error("unknown queue {queue:?}; the configuration knows {}", list_of(.known))]
+    UnknownQueue { queue: QueueName, known: Vec<QueueName> },
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// One event on its way in, not yet checked against a queue.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    pub lane: LaneKey,
+    /// The caller's id; a repeated one is a duplicate.
+    pub id: Option<EventId>,
+    pub payload: Payload,
+    pub headers: Headers,
+}
+
+impl Incoming {
+    pub fn new(queue: &str, key: &str, payload: Payload) -> Result<Self, Invalid> {
+        let lane = LaneKey::new(QueueName::new(queue)?, Key::new(key)?);
+        Ok(Incoming { lane, id: None, payload, headers: Headers::new() })
+    }
+
+    /// With the caller's own id: sent twice, it is stored once.
+    pub fn id(mut self, id: &str) -> Result<Self, Invalid> {
+        self.id = Some(EventId::new(id)?);
+        Ok(self)
+    }
+
+    pub fn tenant(mut self, tenant: &str) -> Result<Self, Invalid> {
+        self.lane.tenant = Tenant::new(tenant)?;
+        Ok(self)
+    }
+}
+
+impl Engine {
+    /// Opens the store that the settings name.
+    pub async fn open(settings: Settings) -> Result<Engine, OpenError> {
+        let store = open::open(&settings.store, settings.worker.start_timeout).await?;
+        Ok(Engine::with_store(store, settings))
+    }
+
+    /// Over a store of the caller's.
+    pub fn with_store(store: Arc<dyn Store>, settings: Settings) -> Engine {
+        let (time, chance) = (Arc::new(RealTime::new()), Arc::new(Chance::from_system()));
+        Engine::with_parts(store, settings, time, chance)
+    }
+
+    /// Over a store, clocks and chance of the caller's: for tests and simulations.
+    pub fn with_parts(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        time: Arc<dyn Time>,
+        chance: Arc<Chance>,
+    ) -> Engine {
+        let ids = Ids::new(time.clone(), chance.clone());
+        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids }) }
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    pub(crate) fn time(&self) -> &Arc<dyn Time> {
+        &self.inner.time
+    }
+
+    pub(crate) fn chance(&self) -> &Arc<Chance> {
+        &self.inner.chance
+    }
+
+    /// A new identity for a worker of this process.
+    pub fn worker_id(&self) -> WorkerId {
+        self.inner.ids.worker_id(self.inner.settings.worker.id.clone())
+    }
+
+    /// Stores one event durably; the receipt says in which run it waits and until when.
+    pub async fn send(
+        &self,
+        queue: &str,
+        key: &str,
+        payload: serde_json::Value,
+    ) -> Result<Receipt, EngineError> {
+        let incoming = Incoming::new(queue, key, Payload::of(&payload))?;
+        let mut receipts = self.append(vec![incoming]).await?;
+        Ok(receipts.pop().expect("one receipt per event"))
+    }
+
+    /// Stores events durably and in order, all or none; one receipt per event.
+    pub async fn append(&self, events: Vec<Incoming>) -> Result<Vec<Receipt>, EngineError> {
+        let mut policies: BTreeMap<QueueName, Arc<AppendPolicy>> = BTreeMap::new();
+        let mut new = Vec::with_capacity(events.len());
+        for Incoming { lane, id, payload, headers } in events {
+            let policy = match policies.get(&lane.queue) {
+                Some(policy) => policy.clone(),
+                None => {
+                    let policy = self.append_policy(&lane.queue)?;
+                    policies.insert(lane.queue.clone(), policy.clone());
+                    policy
+                }
+            };
+            // Made before the first try, so that an unknown answer can be resolved by asking again.
+            let id = id.map_or_else(|| NewEventId::Made(self.inner.ids.event_id()), NewEventId::Given);
+            new.push(NewEvent { lane, id, payload, headers, policy });
+        }
+        let receipts = self.append_resolved(&new).await?;
+        for (event, receipt) in new.iter().zip(&receipts) {
+            observe::event_buffered(&event.lane, receipt);
+        }
+        Ok(receipts)
+    }
+
+    async fn append_resolved(&self, events: &[NewEvent]) -> StoreResult<Vec<Receipt>> {
+        let request = |repeat| AppendRequest { events: events.to_vec(), repeat };
+        let mut answer = self.inner.store.append(request(false)).await;
+        for pause in REPEAT_PAUSES {
+            let Err(error) = &answer else { break };
+            if !error.is_unknown() {
+                break;
+            }
+            tracing::warn!(%error, events = events.len(), "an append has an unknown answer, asking again");
+            clock::sleep(pause).await;
+            let again = self.inner.store.append(request(true)).await;
+            // "Not now" says nothing about the first try: as long as nobody knows, the answer stays unknown.
+            if !matches!(&again, Err(e) if e.kind == ErrorKind::Unavailable) {
+                answer = again;
+            }
+        }
+        answer.map(|appended| appended.receipts)
+    }
+
+    fn append_policy(&self, queue: &QueueName) -> Result<Arc<AppendPolicy>, EngineError> {
+        let settings = &self.inner.settings;
+        settings.queue(queue).map(|q| q.append.clone()).ok_or_else(|| unknown_queue(settings, queue))
+    }
+
+    /// Lane in full, with the reason it waits; nothing when the key is idle and forgotten.
+    pub async fn lane(&self, lane: LaneKey) -> StoreResult<Option<LaneDetail>> {
+        match self.inspect(Inspect::Lane(lane)).await? {
+            Inspected::Lane(found) => Ok(found.map(|l| *l)),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub async fn lanes(&self, filter: LaneFilter) -> StoreResult<Page<LaneRow>> {
+        match self.inspect(Inspect::Lanes(filter)).await? {
+            Inspected::Lanes(page) => Ok(page),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub async fn run(&self, run: RunId) -> StoreResult<Option<RunDetail>> {
+        match self.inspect(Inspect::Run(run)).await? {
+            Inspected::Run(found) => Ok(found.map(|r| *r)),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub async fn runs(&self, filter: RunFilter) -> StoreResult<Page<RunRow>> {
+        match self.inspect(Inspect::Runs(filter)).await? {
+            Inspected::Runs(page) => Ok(page),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// Where an event is now.
+    pub async fn event(&self, lane: LaneKey, id: EventId) -> StoreResult<Option<EventPlace>> {
+        match self.inspect(Inspect::Event(lane, id)).await? {
+            Inspected::Event(found) => Ok(found),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub async fn audit(&self, filter: AuditFilter) -> StoreResult<Page<AuditRecord>> {
+        match self.inspect(Inspect::Audit(filter)).await? {
+            Inspected::Audit(page) => Ok(page),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// Totals and lane counts per tenant and queue.
+    pub async fn stats(&self) -> StoreResult<Vec<QueueStats>> {
+        match self.inspect(Inspect::Stats).await? {
+            Inspected::Stats(stats) => Ok(stats),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// The no-loss equation checked against the rows. Reads everything.
+    pub async fn verify(&self) -> StoreResult<Verified> {
+        match self.inspect(Inspect::Verify).await? {
+            Inspected::Verify(verified) => Ok(verified),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub async fn health(&self) -> StoreResult<Health> {
+        match self.inspect(Inspect::Health).await? {
+            Inspected::Health(health) => Ok(health),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
+        self.inner.store.inspect(request).await
+    }
+
+    /// Closes a lane's window or ends its backoff now; false when there was nothing to hasten.
+    pub async fn flush(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
+        self.control(ControlAction::Flush(lane), actor).await
+    }
+
+    /// Stops new claims of a lane; a running attempt goes on. False when it was paused already.
+    pub async fn pause(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
+        self.control(ControlAction::PauseLane(lane), actor).await
+    }
+
+    pub async fn resume(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
+        self.control(ControlAction::ResumeLane(lane), actor).await
+    }
+
+    pub async fn pause_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
+        self.control(ControlAction::PauseQueue(scope), actor).await
+    }
+
+    pub async fn resume_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
+        self.control(ControlAction::ResumeQueue(scope), actor).await
+    }
+
+    async fn control(&self, action: ControlAction, actor: &str) -> StoreResult<bool> {
+        let request = Control { actor: actor.to_owned(), action };
+        Ok(self.inner.store.control(request).await?.changed)
+    }
+
+    /// One sweep by hand; a worker does this by itself.
+    pub async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
+        self.inner.store.sweep(request).await
+    }
+}
+
+pub(crate) fn unknown_queue(settings: &Settings, queue: &QueueName) -> EngineError {
+    EngineError::UnknownQueue { queue: queue.clone(), known: settings.queues.keys().cloned().collect() }
+}
+
+fn list_of(queues: &[QueueName]) -> String {
+    if queues.is_empty() {
+        return "no queues".to_owned();
+    }
+    queues.iter().map(QueueName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// A store answered another question than the one asked.
+fn mixed_up(answer: &Inspected) -> StoreError {
+    let kind = std::mem::discriminant(answer);
+    StoreError::new(ErrorKind::Corrupt, format!("the store mixed up its answers: got {kind:?}"))
+}

@@ -1,0 +1,114 @@
+//! Keeping leases: one task for all runs of a worker, with one timer.
+//!
+//! Handlers never hold up a heartbeat: the moments at which drivers want to be woken stand in one ordered map, and this
+//! task works it off whatever the handlers and the worker's loop do. A run that ends before it first has to wait is
+//! never entered, so short runs cost no timer at all.
+//!
+//! What a driver decides when it is woken (renew, stop the handler, settle again) is `quell-core/src/step`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use quell_core::clock::Tick;
+use quell_core::step::RunInput;
+use quell_core::store::{ExtendRequest, Store};
+use tokio::sync::Notify;
+
+use crate::clock::{Alarm, Time};
+use crate::running::Running;
+
+/// The heartbeats of one worker.
+pub(crate) struct Heartbeats {
+    store: Arc<dyn Store>,
+    time: Arc<dyn Time>,
+    /// Who wants to be woken when; the number tells apart those of one moment.
+    due: Mutex<BTreeMap<(Tick, u64), Arc<Running>>>,
+    /// An earlier moment than all others was entered.
+    sooner: Notify,
+}
+
+impl Heartbeats {
+    pub(crate) fn new(store: Arc<dyn Store>, time: Arc<dyn Time>) -> Self {
+        Heartbeats { store, time, due: Mutex::default(), sooner: Notify::new() }
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.time.tick()
+    }
+
+    /// Enters a run, in place of its earlier entry. The caller holds the run's own lock, so the two agree.
+    pub(crate) fn enter(&self, running: &Arc<Running>, before: Option<Tick>, at: Tick) {
+        let mut due = self.due();
+        if let Some(before) = before {
+            due.remove(&(before, running.number()));
+        }
+        let first = due.first_key_value().is_none_or(|((first, _), _)| at < *first);
+        due.insert((at, running.number()), running.clone());
+        drop(due);
+        if first {
+            self.sooner.notify_one();
+        }
+    }
+
+    pub(crate) fn leave(&self, running: &Running, at: Tick) {
+        self.due().remove(&(at, running.number()));
+    }
+
+    /// Sends one renewal. Its own task, so that a slow answer delays no other run.
+    pub(crate) fn extend(self: &Arc<Self>, running: &Arc<Running>, request: ExtendRequest) {
+        let (heartbeats, running) = (self.clone(), running.clone());
+        tokio::spawn(async move {
+            let answer = heartbeats.store.extend(request).await;
+            if let Err(error) = &answer {
+                tracing::warn!(run = %running.ticket().run_id, %error, "a lease was not renewed");
+            }
+            running.step(&heartbeats, RunInput::Extended(answer));
+            running.watch(&heartbeats);
+        });
+    }
+
+    /// Works the map off until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut alarm = Alarm::new(self.time.clone());
+        loop {
+            match self.take_due() {
+                Ok(due) => {
+                    for running in due {
+                        running.fired();
+                        running.step(&self, RunInput::Timer);
+                        running.watch(&self);
+                    }
+                }
+                Err(next) => {
+                    match next {
+                        Some(at) => alarm.set(at),
+                        None => alarm.clear(),
+                    }
+                    tokio::select! {
+                        () = alarm.rung() => {}
+                        () = self.sooner.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those whose moment has come, or else the next moment.
+    fn take_due(&self) -> Result<Vec<Arc<Running>>, Option<Tick>> {
+        let now = self.now();
+        let mut due = self.due();
+        let mut taken = Vec::new();
+        while let Some(entry) = due.first_entry() {
+            let at = entry.key().0;
+            if at > now {
+                return if taken.is_empty() { Err(Some(at)) } else { Ok(taken) };
+            }
+            taken.push(entry.remove());
+        }
+        if taken.is_empty() { Err(None) } else { Ok(taken) }
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeMap<(Tick, u64), Arc<Running>>> {
+        self.due.lock().expect("no panic happens while the map is locked")
+    }
+}

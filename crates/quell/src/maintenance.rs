@@ -1,0 +1,65 @@
+//! What a worker does beside its runs: telling what sweeps found, and removing old history in small steps.
+//!
+//! Taking expired leases back is asked for by the worker's loop; here is how it is told. The retention runs in a task of
+//! its own, one small step at a time with room for others between, so it never stalls a claim.
+
+use std::sync::Arc;
+
+use quell_core::batch::WorkerId;
+use quell_core::step::{Sweeper, SweeperEffect, SweeperInput};
+use quell_core::store::{Reclaimed, Swept};
+
+use crate::clock::Alarm;
+use crate::engine::Engine;
+use crate::observe;
+
+/// Tells what sweeps found; the first one of a worker in one piece, also when it found nothing.
+#[derive(Debug, Default)]
+pub(crate) struct SweepLog {
+    first: Vec<Reclaimed>,
+    started: bool,
+}
+
+impl SweepLog {
+    pub(crate) fn swept(&mut self, worker: &WorkerId, swept: &Swept) {
+        swept.reclaimed.iter().for_each(observe::lease_reclaimed);
+        if self.started {
+            return;
+        }
+        self.first.extend_from_slice(&swept.reclaimed);
+        if !swept.more {
+            self.started = true;
+            observe::startup_swept(worker, &std::mem::take(&mut self.first));
+        }
+    }
+}
+
+/// Removes what is older than the retention, until it is dropped.
+pub(crate) async fn retention(engine: Engine) {
+    let time = Arc::clone(engine.time());
+    let settings = engine.settings();
+    let worker = &settings.worker;
+    let mut sweeper = Sweeper::new(time.tick(), settings.retention, worker.sweep_every, worker.error_wait);
+    let mut alarm = Alarm::new(time.clone());
+    let mut input = SweeperInput::Timer;
+    let mut effects = Vec::new();
+    loop {
+        sweeper.step(time.tick(), input, &mut effects);
+        input = match effects.pop() {
+            Some(SweeperEffect::Sweep(request)) => {
+                let answer = engine.store().sweep(request).await;
+                match &answer {
+                    Ok(swept) => observe::retention_step(swept),
+                    Err(error) => tracing::warn!(%error, "a retention step failed"),
+                }
+                SweeperInput::Swept(answer)
+            }
+            Some(SweeperEffect::WakeAt(at)) => {
+                alarm.set(at);
+                alarm.rung().await;
+                SweeperInput::Timer
+            }
+            None => SweeperInput::Timer,
+        };
+    }
+}

@@ -1,0 +1,91 @@
+//! A store from its URL: the only file that names concrete stores.
+//!
+//! Quell never falls back: a store that cannot be opened is an error, never another store and never memory. A store that
+//! is there but busy is waited for, up to the start time-out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::error::StoreError;
+use quell_core::store::Store;
+
+use crate::clock;
+use crate::config::{StoreChoice, StoreKind};
+
+/// How often a store that is not ready is tried again at start.
+const OPEN_AGAIN: Duration = Duration::from_millis(250);
+
+/// Why a store was not opened; names the setting and what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "store {0:?} would be lost with the process; Quell never keeps events in memory only, name a file: \"sqlite:quell.db\""
+    )]
+    Memory(String),
+    #[error("store {url}: {kind} is not available in this version yet; use \"sqlite:PATH\"")]
+    NotYet { kind: &'static str, url: String },
+    #[error("store {url} (from {origin}): {problem}")]
+    Failed { url: String, origin: String, problem: StoreError },
+}
+
+/// Opens the chosen store, waiting up to `patience` for one that is temporarily not there.
+pub async fn open(choice: &StoreChoice, patience: Duration) -> Result<Arc<dyn Store>, OpenError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match open_once(choice).await {
+            Err(OpenError::Failed { problem, .. }) if problem.is_temporary() && waited < patience => {
+                tracing::warn!(store = %choice.url, error = %problem, "the store is not ready, trying again");
+                clock::sleep(OPEN_AGAIN).await;
+                waited += OPEN_AGAIN;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
+    let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
+    match choice.url.kind() {
+        StoreKind::Postgres => not_yet("PostgreSQL"),
+        StoreKind::Redis => not_yet("Redis"),
+        StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
+            Err(OpenError::Memory(choice.url.to_string()))
+        }
+        StoreKind::Sqlite(path) => not_yet_sqlite(choice, path),
+    }
+}
+
+fn not_yet_sqlite(choice: &StoreChoice, path: &std::path::Path) -> Result<Arc<dyn Store>, OpenError> {
+    let problem = StoreError::new(
+        quell_core::error::ErrorKind::Invalid,
+        format!("{} cannot be opened yet", path.display()),
+    );
+    Err(OpenError::Failed { url: choice.url.to_string(), origin: choice.origin.to_string(), problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Origin, StoreUrl};
+
+    async fn refusal(url: &str) -> String {
+        let choice = StoreChoice { url: StoreUrl::parse(url).unwrap(), origin: Origin::Default };
+        open(&choice, Duration::ZERO).await.err().expect("it is refused").to_string()
+    }
+
+    #[tokio::test]
+    async fn there_is_no_store_in_memory_to_fall_back_to() {
+        for url in ["sqlite::memory:", "sqlite:file::memory:"] {
+            let text = refusal(url).await;
+            assert!(text.contains("never keeps events in memory"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn stores_of_later_versions_are_named_and_passwords_are_not() {
+        let text = refusal("postgres://me:secret@db/quell").await;
+        assert!(text.contains("PostgreSQL is not available in this version yet"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(refusal("redis://h:6379").await.contains("Redis is not available"));
+    }
+}

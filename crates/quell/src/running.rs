@@ -1,0 +1,266 @@
+//! One claimed run on its way through a handler to its settlement.
+//!
+//! A [`Running`] joins a pure driver (`quell-core/src/step`) with those who perform its effects: the run's own task
+//! ([`drive`]: handler and settlement) and the heartbeat task (renewals and timers). Both give inputs; orders for the
+//! run's task wait in a short list. Everything a handler can do wrong ends here: a panic, an endless wait, a refusal to
+//! stop.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
+
+use futures_util::FutureExt;
+use quell_core::batch::Batch;
+use quell_core::clock::Tick;
+use quell_core::error::StoreResult;
+use quell_core::step::{HandlerEnd, RunDriver, RunEffect, RunEnd, RunInput, RunTicket};
+use quell_core::store::{SettleRequest, Settled, Store};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{Answer, Handler, Run};
+use crate::heartbeat::Heartbeats;
+
+/// A run and its driver, shared by the run's task and the heartbeat task.
+pub(crate) struct Running {
+    number: u64,
+    ticket: RunTicket,
+    inner: Mutex<Inner>,
+    told: Notify,
+}
+
+struct Inner {
+    driver: RunDriver,
+    effects: Vec<RunEffect>,
+    orders: VecDeque<Order>,
+    /// When the driver wants to be woken.
+    wake_at: Option<Tick>,
+    /// Under which moment it stands in the map of heartbeats.
+    entered: Option<Tick>,
+    ended: bool,
+}
+
+/// What the run's own task has to do.
+enum Order {
+    Dispatch,
+    Stopping,
+    StopHandler(&'static str),
+    Settle(SettleRequest),
+    End(RunEnd),
+}
+
+impl Running {
+    /// `number` is unique among the runs of a worker.
+    pub(crate) fn new(number: u64, driver: RunDriver) -> Arc<Self> {
+        let inner = Inner {
+            driver,
+            effects: Vec::new(),
+            orders: VecDeque::new(),
+            wake_at: None,
+            entered: None,
+            ended: false,
+        };
+        Arc::new(Running {
+            number,
+            ticket: inner.driver.ticket(),
+            inner: Mutex::new(inner),
+            told: Notify::new(),
+        })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn ticket(&self) -> RunTicket {
+        self.ticket
+    }
+
+    /// Gives the driver an input and passes on what it wants done.
+    pub(crate) fn step(self: &Arc<Self>, heartbeats: &Arc<Heartbeats>, input: RunInput) {
+        let mut inner = self.inner();
+        let Inner { driver, effects, orders, wake_at, ended, .. } = &mut *inner;
+        driver.step(heartbeats.now(), input, effects);
+        let before = orders.len();
+        let mut renewal = None;
+        for effect in effects.drain(..) {
+            match effect {
+                RunEffect::WakeAt(at) => *wake_at = Some(at),
+                RunEffect::Extend(request) => renewal = Some(request),
+                RunEffect::Dispatch => orders.push_back(Order::Dispatch),
+                RunEffect::Stopping => orders.push_back(Order::Stopping),
+                RunEffect::StopHandler(why) => orders.push_back(Order::StopHandler(why)),
+                RunEffect::Settle(request) => orders.push_back(Order::Settle(request)),
+                RunEffect::Ended(end) => {
+                    *ended = true;
+                    orders.push_back(Order::End(end));
+                }
+            }
+        }
+        let told = orders.len() > before;
+        drop(inner);
+        if told {
+            self.told.notify_one();
+        }
+        if let Some(request) = renewal {
+            heartbeats.extend(self, request);
+        }
+    }
+
+    /// Has itself woken when the driver wants it. Called before every wait, so that what never waits never asks.
+    pub(crate) fn watch(self: &Arc<Self>, heartbeats: &Heartbeats) {
+        let mut inner = self.inner();
+        if inner.ended {
+            if let Some(at) = inner.entered.take() {
+                heartbeats.leave(self, at);
+            }
+            return;
+        }
+        // A moment that is too early only costs a look; one that is too late would miss a deadline.
+        if let Some(at) = inner.wake_at.filter(|at| inner.entered.is_none_or(|entered| *at < entered)) {
+            heartbeats.enter(self, inner.entered, at);
+            inner.entered = Some(at);
+        }
+    }
+
+    /// The run's task is gone: nothing is done for it any more.
+    pub(crate) fn forget(&self, heartbeats: &Heartbeats) {
+        let mut inner = self.inner();
+        inner.ended = true;
+        if let Some(at) = inner.entered.take() {
+            heartbeats.leave(self, at);
+        }
+    }
+
+    /// The map of heartbeats has let go of this run.
+    pub(crate) fn fired(&self) {
+        self.inner().entered = None;
+    }
+
+    async fn next_order(self: &Arc<Self>, heartbeats: &Heartbeats) -> Order {
+        loop {
+            if let Some(order) = self.inner().orders.pop_front() {
+                return order;
+            }
+            self.watch(heartbeats);
+            self.told.notified().await;
+        }
+    }
+
+    fn put_back(&self, order: Order) {
+        self.inner().orders.push_front(order);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic happens while a run is locked")
+    }
+}
+
+/// What a run's task needs besides the run itself.
+pub(crate) struct Surroundings {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) heartbeats: Arc<Heartbeats>,
+    /// Cancelled when the worker stops.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// Does what the driver orders, until the attempt is over.
+pub(crate) async fn drive(
+    around: Arc<Surroundings>,
+    running: Arc<Running>,
+    handler: Arc<dyn Handler>,
+    batch: Batch,
+) -> RunEnd {
+    let heartbeats = &around.heartbeats;
+    let mut batch = Some(batch);
+    running.step(heartbeats, RunInput::Start);
+    loop {
+        match running.next_order(heartbeats).await {
+            Order::Dispatch => {
+                let batch = batch.take().expect("a run is dispatched once");
+                let end = handle(&around, &running, &*handler, batch).await;
+                running.step(heartbeats, RunInput::HandlerEnded(end));
+            }
+            Order::Settle(request) => {
+                if let Some(answer) = settle(&around, &running, request).await {
+                    running.step(heartbeats, RunInput::Settled(answer));
+                }
+            }
+            Order::End(end) => {
+                running.watch(heartbeats);
+                return end;
+            }
+            // The handler ended by itself in the same moment.
+            Order::Stopping | Order::StopHandler(_) => {}
+        }
+    }
+}
+
+/// Runs the handler until it answers, panics or has to stop. When this returns its future is gone.
+async fn handle(
+    around: &Surroundings,
+    running: &Arc<Running>,
+    handler: &dyn Handler,
+    batch: Batch,
+) -> HandlerEnd {
+    let run = Run::new(batch, around.stopping.clone());
+    // Nothing of ours is shared with the handler's future, so nothing of ours can be left half-changed by its panic.
+    let work = AssertUnwindSafe(async { handler.answer(&run).await }).catch_unwind();
+    let mut work = pin!(work);
+    if let Poll::Ready(end) = futures_util::poll!(work.as_mut()) {
+        return handler_end(end);
+    }
+    loop {
+        tokio::select! {
+            biased;
+            end = work.as_mut() => return handler_end(end),
+            order = running.next_order(&around.heartbeats) => match order {
+                Order::Stopping => run.stopping().cancel(),
+                Order::StopHandler(why) => {
+                    tracing::warn!(run = %run.run_id(), key = %run.key(), why, "a handler is stopped");
+                    return HandlerEnd::Stopped;
+                }
+                other => {
+                    running.put_back(other);
+                    return HandlerEnd::Stopped;
+                }
+            }
+        }
+    }
+}
+
+fn handler_end(end: Result<Answer, Box<dyn Any + Send>>) -> HandlerEnd {
+    match end {
+        Ok(Answer::Outcome(outcome)) => HandlerEnd::Outcome(outcome),
+        Ok(Answer::Error(text)) => HandlerEnd::Error(text),
+        Err(panic) => HandlerEnd::Panicked(panic_text(&*panic)),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+}
+
+/// Tells the store the outcome. Nothing when the driver gave up waiting for the answer.
+async fn settle(
+    around: &Surroundings,
+    running: &Arc<Running>,
+    request: SettleRequest,
+) -> Option<StoreResult<Settled>> {
+    let mut call = around.store.settle(request);
+    if let Poll::Ready(answer) = futures_util::poll!(call.as_mut()) {
+        return Some(answer);
+    }
+    tokio::select! {
+        biased;
+        answer = call => Some(answer),
+        order = running.next_order(&around.heartbeats) => {
+            running.put_back(order);
+            None
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The worker: waits, claims, hands batches to handlers and settles them, many lanes at once.
+//!
+//! What to do when is decided by the pure machines of `quell-core/src/step`; this file performs it with a store, tasks
+//! and timers. One task is the loop, one keeps all leases (`heartbeat.rs`), each run has its own (`running.rs`), and one
+//! removes old history (`maintenance.rs`). A store that is away stops the loop for a while and nothing else.
+//!
+//! Fourth to sixth stop on the path of an event. Signals are left to the program: it holds a [`Shutdown`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use quell_core::batch::{Batch, WorkerId};
+use quell_core::clock::Tick;
+use quell_core::event::{QueueName, Tenant};
+use quell_core::step::{
+    LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
+    RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Alarm;
+use crate::config::{self, QueueSettings};
+use crate::engine::{Engine, EngineError, unknown_queue};
+use crate::handler::Handler;
+use crate::handlers;
+use crate::heartbeat::Heartbeats;
+use crate::maintenance::{self, SweepLog};
+use crate::observe;
+use crate::running::{Running, Surroundings, drive};
+
+/// Asks a worker to stop. The first request lets handlers finish within the grace; the second stops at once and leaves
+/// the leases to expire.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown(Arc<watch::Sender<u32>>);
+
+impl Shutdown {
+    pub fn new() -> Self {
+        Shutdown::default()
+    }
+
+    pub fn request(&self) {
+        self.0.send_modify(|requests| *requests = requests.saturating_add(1));
+    }
+
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow() > 0
+    }
+}
+
+/// What a worker does beyond its settings.
+#[derive(Clone, Default)]
+pub struct WorkerOptions {
+    /// Only these queues; empty means all that have a handler here.
+    pub queues: Vec<QueueName>,
+    /// Only lanes of this tenant.
+    pub tenant: Option<Tenant>,
+    /// Stop by itself when nothing is due, nothing runs and nothing waits.
+    pub until_idle: bool,
+    /// Handlers written in Rust, in place of what the settings name.
+    pub handlers: BTreeMap<QueueName, OwnHandler>,
+    /// The environment of this process, of which programs started by `exec` receive an allow-list.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A handler written in Rust.
+#[derive(Clone)]
+pub struct OwnHandler {
+    pub handler: Arc<dyn Handler>,
+    /// A run that takes longer is stopped and tried again.
+    pub time_limit: Option<std::time::Duration>,
+}
+
+/// What a worker has done, told at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerReport {
+    /// Attempts that were claimed.
+    pub claimed: u64,
+    /// Attempts whose outcome the store took, whatever it was.
+    pub settled: u64,
+    /// Attempts whose lease was lost on the way.
+    pub lost: u64,
+    /// Attempts left to expire: abandoned, or the store could not be told.
+    pub abandoned: u64,
+}
+
+/// Claims lanes and runs their handlers.
+pub struct Worker {
+    engine: Engine,
+    id: Arc<WorkerId>,
+    settings: LoopSettings,
+    /// Who handles the queue of each slot.
+    slots: Vec<SlotHandler>,
+}
+
+struct SlotHandler {
+    handler: Arc<dyn Handler>,
+    run: Arc<RunSettings>,
+}
+
+impl Worker {
+    /// Refuses a queue that the settings do not know.
+    pub fn new(engine: Engine, options: WorkerOptions) -> Result<Worker, EngineError> {
+        let id = Arc::new(engine.worker_id());
+        let (queues, slots) = choose_queues(&engine, &options)?;
+        let process = &engine.settings().worker;
+        let settings = LoopSettings {
+            tenant: options.tenant,
+            concurrency: process.concurrency,
+            error_wait: process.error_wait,
+            sweep_every: process.sweep_every,
+            grace: process.grace,
+            until_idle: options.until_idle,
+            ..LoopSettings::new(id.clone(), queues)
+        };
+        Ok(Worker { engine, id, settings, slots })
+    }
+
+    pub fn id(&self) -> &WorkerId {
+        &self.id
+    }
+
+    /// The queues that this worker takes lanes of; nothing means every queue there is.
+    pub fn queues(&self) -> Option<Vec<QueueName>> {
+        match &self.settings.queues {
+            LoopQueues::Any(_) => None,
+            LoopQueues::Listed(list) => Some(list.iter().map(|q| q.queue.clone()).collect()),
+        }
+    }
+
+    /// Works until it is asked to stop (or, with `until_idle`, until nothing is left). Store errors never end it.
+    /// Dropping the future abandons all runs; their leases expire.
+    pub async fn run(self, shutdown: Shutdown) -> WorkerReport {
+        if self.slots.is_empty() && self.settings.until_idle {
+            return WorkerReport::default();
+        }
+        let store = self.engine.store().clone();
+        let heartbeats = Arc::new(Heartbeats::new(store.clone(), self.engine.time().clone()));
+        let mut helpers = JoinSet::new();
+        helpers.spawn(heartbeats.clone().run());
+        helpers.spawn(maintenance::retention(self.engine.clone()));
+        let around = Surroundings { store, heartbeats, stopping: CancellationToken::new() };
+        let mut performer = Performer {
+            machine: WorkerLoop::new(self.settings.clone()),
+            alarm: Alarm::new(self.engine.time().clone()),
+            worker: self,
+            around: Arc::new(around),
+            effects: Vec::new(),
+            runs: JoinSet::new(),
+            live: HashMap::new(),
+            call: None,
+            sweeps: SweepLog::default(),
+            report: WorkerReport::default(),
+        };
+        performer.run(shutdown).await;
+        performer.report
+    }
+}
+
+fn choose_queues(
+    engine: &Engine,
+    options: &WorkerOptions,
+) -> Result<(LoopQueues, Vec<SlotHandler>), EngineError> {
+    let settings = engine.settings();
+    let slot = |queue: &QueueSettings| -> Option<SlotHandler> {
+        let own = options.handlers.get(&queue.name);
+        let handler = own.map(|own| own.handler.clone());
+        let handler = handler.or_else(|| handlers::from_settings(&queue.handler, &options.env))?;
+        let on_error = match queue.on_error {
+            config::OnError::Failed => OnError::Failed,
+            config::OnError::Retry => OnError::Retry,
+        };
+        let time_limit = own.and_then(|own| own.time_limit);
+        let run = RunSettings { lease: queue.run.lease, retry: queue.retry, on_error, time_limit };
+        Some(SlotHandler { handler, run: Arc::new(run) })
+    };
+    if let (true, Some(any)) = (options.queues.is_empty(), &settings.default_queue)
+        && let Some(handler) = slot(any)
+    {
+        return Ok((LoopQueues::Any(any.run.clone()), vec![handler]));
+    }
+    let all = || settings.queues.keys().cloned().collect();
+    let names: Vec<QueueName> = if options.queues.is_empty() { all() } else { options.queues.clone() };
+    let (mut listed, mut slots) = (Vec::new(), Vec::new());
+    for name in names {
+        let queue = settings.queue(&name).ok_or_else(|| unknown_queue(settings, &name))?;
+        let Some(handler) = slot(&queue) else { continue };
+        slots.push(handler);
+        listed.push(LoopQueue { queue: name, policy: queue.run.clone(), concurrency: queue.concurrency });
+    }
+    Ok((LoopQueues::Listed(listed), slots))
+}
+
+/// Performs the effects of the loop.
+struct Performer {
+    worker: Worker,
+    machine: WorkerLoop,
+    effects: Vec<LoopEffect>,
+    around: Arc<Surroundings>,
+    runs: JoinSet<RunEnd>,
+    live: HashMap<tokio::task::Id, Live>,
+    /// The store call in flight, one at the most.
+    call: Option<BoxFuture<'static, LoopInput>>,
+    alarm: Alarm,
+    sweeps: SweepLog,
+    report: WorkerReport,
+}
+
+struct Live {
+    running: Arc<Running>,
+    slot: Slot,
+}
+
+impl Performer {
+    async fn run(&mut self, shutdown: Shutdown) {
+        let mut wakeups = self.around.store.wakeups();
+        let mut requests = shutdown.0.subscribe();
+        let mut obeyed = 0;
+        self.feed(LoopInput::Start);
+        while self.machine.state() != WorkerState::Stopped {
+            let input = tokio::select! {
+                biased;
+                // The sender lives as long as `shutdown`, so this cannot fail; the second request waits its turn.
+                _ = requests.wait_for(|asked| *asked > obeyed) => {
+                    obeyed += 1;
+                    LoopInput::Shutdown
+                }
+                Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
+                input = answer(&mut self.call) => {
+                    self.call = None;
+                    self.heard(&input);
+                    input
+                }
+                () = self.alarm.rung() => LoopInput::Timer,
+                () = wakeups.woken(), if self.machine.listens() => LoopInput::Woken,
+            };
+            self.feed(input);
+        }
+    }
+
+    fn feed(&mut self, input: LoopInput) {
+        let time = self.worker.engine.time();
+        let now = time.tick();
+        let ticks = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        let wall_ahead_ms = time.wall().as_millis().saturating_sub(ticks);
+        let mut effects = std::mem::take(&mut self.effects);
+        self.machine.step(now, LoopInput::Clocks { wall_ahead_ms }, &mut effects);
+        self.machine.step(now, input, &mut effects);
+        for effect in effects.drain(..) {
+            self.perform(effect);
+        }
+        self.effects = effects;
+    }
+
+    fn perform(&mut self, effect: LoopEffect) {
+        let store = self.around.store.clone();
+        match effect {
+            LoopEffect::State { from, to } => {
+                observe::worker_state(&self.worker.id, from, to, self.machine.running());
+            }
+            LoopEffect::Sweep(request) => {
+                self.call = Some(Box::pin(async move { LoopInput::Swept(store.sweep(request).await) }));
+            }
+            LoopEffect::Claim(request) => {
+                self.call = Some(Box::pin(async move { LoopInput::Claimed(store.claim(request).await) }));
+            }
+            LoopEffect::Run { batch, slot, sent } => {
+                self.start(batch, slot, sent);
+            }
+            LoopEffect::HandBack { batch, slot, sent } => {
+                let now = RunInput::Shutdown { finish_by: Tick::default() };
+                let running = self.start(batch, slot, sent);
+                running.step(&self.around.heartbeats, now);
+            }
+            LoopEffect::WakeAt(at) => self.alarm.set(at),
+            LoopEffect::StopRuns { finish_by } => {
+                self.around.stopping.cancel();
+                for live in self.live.values() {
+                    live.running.step(&self.around.heartbeats, RunInput::Shutdown { finish_by });
+                    live.running.watch(&self.around.heartbeats);
+                }
+            }
+            LoopEffect::AbandonRuns => {
+                self.report.abandoned += self.live.len() as u64;
+                self.live.clear();
+                self.runs.abort_all();
+            }
+        }
+    }
+
+    fn start(&mut self, batch: Batch, slot: Slot, sent: Tick) -> Arc<Running> {
+        let SlotHandler { handler, run } = &self.worker.slots[slot.0];
+        observe::lease_acquired(&batch, &self.worker.id);
+        self.report.claimed += 1;
+        let chance = self.worker.engine.chance().unit();
+        let driver = RunDriver::new(RunTicket::of(&batch), run.clone(), sent, chance);
+        let running = Running::new(self.report.claimed, driver);
+        let (around, handler) = (self.around.clone(), handler.clone());
+        let (task_of, worker) = (running.clone(), self.worker.id.clone());
+        let task = self.runs.spawn(async move {
+            let (lane, ticket) = (batch.lane.clone(), task_of.ticket());
+            let end = drive(around.clone(), task_of, handler, batch).await;
+            let held = around.heartbeats.now().since(sent);
+            observe::lease_released(&lane, ticket, &worker, held, &end);
+            end
+        });
+        self.live.insert(task.id(), Live { running: running.clone(), slot });
+        running
+    }
+
+    /// One run has ended; takes all others that have, too, so that one claim fills all free places.
+    fn ended(&mut self, first: Result<(tokio::task::Id, RunEnd), tokio::task::JoinError>) -> LoopInput {
+        let mut slots = Vec::new();
+        let mut next = Some(first);
+        while let Some(ended) = next {
+            let id = match ended {
+                Ok((id, end)) => {
+                    match end {
+                        RunEnd::Settled { .. } => self.report.settled += 1,
+                        RunEnd::Lost(_) => self.report.lost += 1,
+                        RunEnd::GaveUp(_) => self.report.abandoned += 1,
+                    }
+                    id
+                }
+                Err(error) => {
+                    // Handlers' panics are caught; this would be one of ours. The lease must not be kept alive.
+                    tracing::error!(%error, "the task of a run ended unexpectedly; its lease expires");
+                    self.report.abandoned += 1;
+                    error.id()
+                }
+            };
+            if let Some(live) = self.live.remove(&id) {
+                live.running.forget(&self.around.heartbeats);
+                slots.push(live.slot);
+            }
+            next = self.runs.try_join_next_with_id();
+        }
+        LoopInput::RunsEnded(slots)
+    }
+
+    /// Tells what a store call brought to light, before the loop decides about it.
+    fn heard(&mut self, input: &LoopInput) {
+        match input {
+            LoopInput::Claimed(Ok(claimed)) => claimed.reclaimed.iter().for_each(observe::lease_reclaimed),
+            LoopInput::Swept(Ok(swept)) => self.sweeps.swept(&self.worker.id, swept),
+            LoopInput::Claimed(Err(error)) => observe::store_failed(&self.worker.id, "claim", error),
+            LoopInput::Swept(Err(error)) => observe::store_failed(&self.worker.id, "sweep", error),
+            _ => {}
+        }
+    }
+}
+
+/// The answer to the call in flight; never while there is none.
+async fn answer(call: &mut Option<BoxFuture<'static, LoopInput>>) -> LoopInput {
+    match call {
+        Some(call) => call.await,
+        None => std::future::pending().await,
+    }
+}
