@@ -37,8 +37,12 @@ pub mod append;
 pub mod builders;
 pub mod chance;
 pub mod claim;
+pub mod control;
+pub mod extend;
+pub mod inspect;
 pub mod reads;
 pub mod settle;
+pub mod sweep;
 
 /// A fresh store and the hand that moves its time.
 #[async_trait]
@@ -192,6 +196,21 @@ macro_rules! store_suite {
             every_transition_has_one_audit_record_with_all_its_facts
             a_claim_is_shown_on_the_lane_with_worker_token_and_lease
         }
+        $crate::promises! { run extend
+            a_renewed_lease_keeps_the_lane
+            a_lane_is_claimable_one_lease_after_the_last_heartbeat
+            a_lease_never_ends_earlier_than_it_was_promised
+            a_handler_of_many_leases_finishes_under_one_token
+            the_answer_tells_what_arrived_for_the_next_run
+            a_stale_worker_cannot_extend_and_moves_nothing
+            a_run_that_ended_or_waits_cannot_be_extended
+            a_token_that_was_never_given_cannot_extend
+            an_expired_lease_that_nobody_took_back_may_still_be_extended
+            a_heartbeat_is_shown_and_counts_no_attempt
+            a_pause_does_not_take_a_lease_from_its_holder
+            extending_one_lane_does_not_keep_another
+            next_at_follows_a_lease_that_was_renewed
+        }
         $crate::promises! { run settle
             succeeded_ends_the_run_and_leaves_the_lane_idle
             newer_events_follow_a_success_by_their_own_window
@@ -216,6 +235,72 @@ macro_rules! store_suite {
             the_error_of_the_latest_attempt_is_shown_while_it_waits_and_is_gone_after_success
             a_settle_through_another_handle_counts_as_well
             every_change_sets_updated_at_to_store_time
+        }
+        $crate::promises! { run sweep
+            an_expired_lease_is_taken_back_and_told_with_its_worker
+            a_live_lease_is_left_alone
+            a_lease_is_taken_back_at_the_very_millisecond_and_not_before
+            sweeping_twice_takes_back_once
+            a_sweep_that_distrusts_its_clock_takes_nothing_back
+            the_last_attempt_goes_to_the_dead_letter_as_lease_expired
+            a_crash_after_a_retry_keeps_the_count_of_both
+            many_expired_leases_are_taken_back_in_steps
+            a_paused_lane_is_taken_back_but_not_handed_out
+            a_listener_hears_that_a_lane_was_taken_back
+            the_retention_removes_finished_runs_their_events_and_ids
+            nothing_younger_than_the_retention_is_removed
+            the_retention_starts_when_the_event_ends
+            events_that_have_not_ended_are_never_removed
+            dead_letters_and_their_ids_never_expire
+            the_retention_removes_only_the_events_of_the_runs_it_removes
+            the_totals_do_not_change_when_history_is_removed
+            old_audit_is_removed_and_young_audit_is_kept
+            the_retention_works_in_small_steps_and_says_when_there_is_more
+            an_idle_lane_that_nothing_remembers_is_gone
+            without_a_retention_nothing_is_removed
+            a_sweep_of_an_empty_store_finds_nothing
+            a_changed_attempt_budget_applies_from_the_next_claim_on
+        }
+        $crate::promises! { run inspect
+            an_unknown_lane_run_or_event_is_nothing
+            a_lane_shows_its_buffered_events_in_order_and_bounded
+            a_lane_says_why_it_waits
+            an_event_is_found_wherever_it_is
+            a_run_is_shown_from_its_first_event_to_its_end
+            lanes_are_listed_page_by_page_without_repeating_or_missing
+            lanes_are_filtered_by_tenant_queue_prefix_and_state
+            a_key_prefix_is_never_a_pattern
+            runs_are_listed_newest_first_page_by_page
+            a_page_of_runs_that_ends_the_listing_says_so
+            audit_is_listed_newest_first_page_by_page
+            a_cursor_that_makes_no_sense_does_no_harm
+            stats_count_each_tenants_queue_by_itself
+            health_tells_the_stores_own_time
+            the_description_says_how_much_an_acknowledgement_is_worth
+            reads_change_nothing
+            a_read_after_a_write_shows_it_on_every_handle
+            verify_counts_every_event_that_is_kept
+        }
+        $crate::promises! { run control
+            flush_closes_the_window_now
+            a_flushed_window_is_not_opened_again_by_later_events
+            flush_of_an_empty_unknown_or_due_lane_changes_nothing
+            flush_ends_a_backoff
+            flush_of_a_running_lane_lets_the_next_run_follow_at_once
+            flush_never_goes_past_a_pause
+            a_flush_is_seen_by_next_at
+            a_paused_lane_accepts_events_and_hands_out_none
+            windows_and_backoff_go_on_during_a_pause
+            a_pause_does_not_stop_a_running_attempt
+            a_key_can_be_paused_before_its_first_event
+            pausing_and_resuming_twice_changes_nothing_and_keeps_the_first_hand
+            a_paused_queue_holds_all_its_lanes_also_those_to_come
+            a_queue_can_be_paused_for_one_tenant
+            a_queue_of_no_tenant_is_not_the_queue_of_all_tenants
+            pauses_are_independent_of_one_another
+            pauses_survive_a_restart
+            every_operators_hand_is_on_record_with_its_name
+            an_operators_hand_moves_no_totals
         }
     };
 }

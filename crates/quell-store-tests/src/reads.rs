@@ -74,8 +74,8 @@ read!(
     event_place(key: &LaneKey, event: &str) -> Option<EventPlace>, Inspect::Event(key.clone(), id(event)), Event
 );
 read!(
-    /// Totals of every queue.
-    stats() -> Vec<QueueStats>, Inspect::Stats, Stats
+    /// Totals of every queue, in no particular order.
+    stats_as_listed() -> Vec<QueueStats>, Inspect::Stats, Stats
 );
 read!(
     /// The equation against the rows.
@@ -85,6 +85,13 @@ read!(
     /// How the store is.
     health() -> Health, Inspect::Health, Health
 );
+
+/// Totals of every queue, sorted by tenant and name.
+pub async fn stats(store: &dyn Store) -> Vec<QueueStats> {
+    let mut rows = stats_as_listed(store).await;
+    rows.sort_by(|a, b| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
+    rows
+}
 
 /// The state of an event's run, by its id.
 pub async fn state_of(store: &dyn Store, key: &LaneKey, event: &str) -> Option<RunState> {
