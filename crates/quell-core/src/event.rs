@@ -209,7 +209,7 @@ impl Payload {
     }
 
     /// Trusts bytes that a store gives back: they were checked when they were appended.
-    pub fn from_stored(text: String) -> Self {
+    pub fn from_stored(text: &str) -> Self {
         Payload(Arc::from(text))
     }
 

@@ -228,18 +228,37 @@ impl OpenWindow {
     }
 }
 
-/// How many of the first events of the open run form the batch: the longest prefix within both bounds, at least one.
-pub fn cut(window: &Window, sizes: impl IntoIterator<Item = u64>) -> usize {
-    let (mut taken, mut bytes) = (0usize, 0u64);
-    let most = usize::try_from(window.max_events).unwrap_or(usize::MAX);
-    for size in sizes {
-        bytes = bytes.saturating_add(size);
-        if taken > 0 && (taken >= most || bytes > window.max_bytes) {
-            break;
-        }
-        taken += 1;
+/// Takes the longest prefix of the open run within both bounds, at least one event: fed one size at a time, so that a
+/// store stops reading where the batch ends.
+#[derive(Debug)]
+pub struct Cut {
+    bounds: Window,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl Cut {
+    pub fn new(bounds: &Window) -> Self {
+        Cut { bounds: *bounds, count: 0, bytes: 0 }
     }
-    taken
+
+    /// Whether the next event still belongs to the batch.
+    pub fn takes(&mut self, size: u64) -> bool {
+        let bytes = self.bytes.saturating_add(size);
+        let full = self.count >= u64::from(self.bounds.max_events) || bytes > self.bounds.max_bytes;
+        if full && self.count > 0 {
+            return false;
+        }
+        self.count += 1;
+        self.bytes = bytes;
+        true
+    }
+}
+
+/// How many of these events form the batch.
+pub fn cut(window: &Window, sizes: impl IntoIterator<Item = u64>) -> usize {
+    let mut cut = Cut::new(window);
+    sizes.into_iter().take_while(|&size| cut.takes(size)).count()
 }
 
 #[cfg(test)]

@@ -1,1 +1,273 @@
+//! Quell on an embedded SQLite file: the default store, with no set-up.
+//!
+//! One writer thread per process commits in groups (`writer.rs`); readers have connections of their own; several
+//! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
+//! verb (`append.rs`, `claim.rs`, `extend.rs`, `settle.rs`, `sweep.rs`, `control.rs`), whose decisions are those of
+//! `quell_core::lane`. Reads go to `inspect.rs`.
+//!
+//! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use quell_core::error::{StoreError, StoreResult};
+use quell_core::inspect::{Inspect, Inspected};
+use quell_core::store::{
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
+    Extended, SettleRequest, Settled, Store, SweepRequest, Swept, Wakeups,
+};
+use rusqlite::Connection;
+
+use crate::wake::Bell;
+use crate::writer::{Answer, Inbox, Request, Writer};
+
+mod append;
+mod claim;
+mod clock;
+mod connection;
+mod control;
+mod error;
+mod extend;
+mod inspect;
+mod migrate;
+mod rows;
+mod settle;
+mod sweep;
+mod tx;
+mod wake;
+mod writer;
+
+pub use migrate::dump_schema;
+
+/// Connections kept open for reads; more reads than this at once open their own for a moment.
+const READERS_KEPT: usize = 4;
+
+/// A store in one file.
+pub struct SqliteStore {
+    inbox: Arc<Inbox>,
+    bell: Arc<Bell>,
+    path: PathBuf,
+    description: Description,
+    readers: Arc<Mutex<Vec<Connection>>>,
+    statements: Arc<AtomicU64>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Opens the file, making it if it does not exist. Refuses, with the reason, what it cannot be sure of.
+    pub fn open(path: &Path) -> StoreResult<Arc<Self>> {
+        connection::prepare_file(path)?;
+        let lock = open_lock(path)?;
+        let (mut writer, durability) = connection::open_writer(path)?;
+        migrate::migrate(&mut writer)?;
+        settle_clock(&writer).map_err(|e| error::not_done(&e))?;
+        let description = Description {
+            kind: "sqlite",
+            place: path.display().to_string(),
+            version: rusqlite::version().to_owned(),
+            schema: migrate::VERSION,
+            durability,
+        };
+        // Opened now so that a file that cannot be read is refused now.
+        let reader = connection::open_reader(path)?;
+        let watcher = connection::open_reader(path)?;
+        let inbox = Inbox::new();
+        let bell = Bell::new(path, &socket_name());
+        let statements = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            connection: writer,
+            lock,
+            inbox: inbox.clone(),
+            bell: bell.clone(),
+            statements: statements.clone(),
+        };
+        let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work)
+                .map_err(|e| StoreError::unavailable(format!("cannot start a thread: {e}")))
+        };
+        let (watch_bell, watch_statements) = (bell.clone(), statements.clone());
+        let threads = vec![
+            start("quell-writer", Box::new(move || writer.run()))?,
+            start("quell-watcher", Box::new(move || watch(&watcher, &watch_bell, &watch_statements)))?,
+        ];
+        Ok(Arc::new(SqliteStore {
+            inbox,
+            bell,
+            path: path.to_path_buf(),
+            description,
+            readers: Arc::new(Mutex::new(vec![reader])),
+            statements,
+            threads: Mutex::new(threads),
+        }))
+    }
+
+    /// Transactions, reads and polls made so far: what an idle process costs.
+    pub fn statements(&self) -> u64 {
+        self.statements.load(Ordering::Relaxed)
+    }
+
+    /// Moves the clock of this file for everybody who has it open.
+    #[cfg(feature = "test-clock")]
+    pub async fn advance(&self, by: std::time::Duration) -> StoreResult<()> {
+        self.inbox.call(Request::MoveClock(quell_core::clock::millis(by))).await.map(|_| ())
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.inbox.close();
+        self.bell.close();
+        for thread in self.threads.lock().map(|mut t| std::mem::take(&mut *t)).unwrap_or_default() {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+    }
+}
+
+/// Calls the writer and takes the answer of the same name.
+macro_rules! write {
+    ($store:expr, $verb:ident, $request:expr) => {
+        match $store.inbox.call(Request::$verb($request)).await? {
+            Answer::$verb(answer) => Ok(answer),
+            _ => unreachable!("the writer answers what it was asked"),
+        }
+    };
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn append(&self, request: AppendRequest) -> StoreResult<Appended> {
+        write!(self, Append, request)
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
+        write!(self, Claim, request)
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
+        write!(self, Extend, request)
+    }
+
+    async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
+        write!(self, Settle, request)
+    }
+
+    async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
+        write!(self, Sweep, request)
+    }
+
+    async fn control(&self, request: Control) -> StoreResult<Controlled> {
+        write!(self, Control, request)
+    }
+
+    async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
+        self.statements.fetch_add(1, Ordering::Relaxed);
+        let (readers, path, description) =
+            (self.readers.clone(), self.path.clone(), self.description.clone());
+        let read = move || {
+            let kept = readers.lock().ok().and_then(|mut kept| kept.pop());
+            let connection = match kept {
+                Some(connection) => connection,
+                None => connection::open_reader(&path)?,
+            };
+            let answer = inspect::inspect(&connection, request, &description);
+            if let Ok(mut kept) = readers.lock()
+                && kept.len() < READERS_KEPT
+            {
+                kept.push(connection);
+            }
+            answer
+        };
+        let done = tokio::task::spawn_blocking(read).await;
+        done.unwrap_or_else(|e| Err(StoreError::unavailable(format!("the read did not finish: {e}"))))
+    }
+
+    fn wakeups(&self) -> Box<dyn Wakeups> {
+        self.bell.listener()
+    }
+
+    fn description(&self) -> Description {
+        self.description.clone()
+    }
+}
+
+/// The side file by which processes take turns.
+fn open_lock(path: &Path) -> StoreResult<std::fs::File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(&name).map_err(|error| {
+        let name = Path::new(&name).display();
+        StoreError::unavailable(format!(
+            "cannot open {name}: {error}; the folder must be writable for this user"
+        ))
+    })
+}
+
+/// On the first open after a boot the offset of the clock is set anew.
+fn settle_clock(connection: &Connection) -> rusqlite::Result<()> {
+    let boot = clock::boot_id();
+    let read = |connection: &Connection| {
+        connection.query_row("SELECT boot_id, clock_high FROM meta", [], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+        })
+    };
+    if read(connection)?.0 == boot {
+        return Ok(());
+    }
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let set = || {
+        let (stored, high) = read(connection)?;
+        // Another process may have been first.
+        if stored != boot {
+            let sql = "UPDATE meta SET boot_id = ?1, clock_offset = ?2";
+            connection.execute(sql, (&boot, clock::offset_of_new_boot(high)))?;
+        }
+        connection.execute_batch("COMMIT")
+    };
+    set().inspect_err(|_| {
+        let _ = connection.execute_batch("ROLLBACK");
+    })
+}
+
+/// New for every open store, so that a fast restart with the same pid never takes over a socket.
+fn socket_name() -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let (pid, nth) = (std::process::id(), OPENED.fetch_add(1, Ordering::SeqCst));
+    format!("{pid}-{nth}-{:x}", clock::boot_millis())
+}
+
+/// Rings when another process tells us that it wrote, or when a poll shows that one did.
+fn watch(connection: &Connection, bell: &Bell, statements: &AtomicU64) {
+    let version = || -> rusqlite::Result<i64> {
+        connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+    };
+    let mut seen = version().unwrap_or(0);
+    loop {
+        let told = bell.wait();
+        if bell.closing.load(Ordering::SeqCst) {
+            return;
+        }
+        if told {
+            bell.ring_here();
+            continue;
+        }
+        statements.fetch_add(1, Ordering::Relaxed);
+        if let Ok(now) = version()
+            && now != seen
+        {
+            seen = now;
+            bell.ring_here();
+        }
+    }
+}

@@ -106,10 +106,9 @@ impl World {
             .iter()
             .flat_map(|(key, l)| [RunRow::of_current(&l.lane, key), RunRow::of_open(&l.lane, key)])
             .flatten();
-        let ended = self.finished.iter().map(FinishedRun::row);
-        let mut rows: Vec<RunRow> = live.chain(ended).collect();
-        rows.sort_by_key(|r| std::cmp::Reverse(r.id.number));
-        rows
+        // What is going on first, then what ended, the latest end first.
+        let ended = self.finished.iter().rev().map(FinishedRun::row);
+        live.chain(ended).collect()
     }
 
     fn runs(&self, filter: &RunFilter) -> Page<RunRow> {

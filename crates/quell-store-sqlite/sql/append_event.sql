@@ -1,0 +1,2 @@
+INSERT INTO event (lane_id, seq, id, fingerprint, received_at, headers, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

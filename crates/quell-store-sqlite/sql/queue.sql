@@ -1,0 +1,2 @@
+SELECT id, tenant, name, next_at, max_running, running, accepted, succeeded, dead, discarded, delayed, buffered, in_flight
+FROM queue

@@ -1,0 +1,392 @@
+//! Claim: due lanes are handed out, one batch and one lease each.
+//!
+//! Queues are found by their own `next_at`, which is never later than that of any of their lanes, so a claim costs the
+//! same however many queues and lanes are waiting. Within a queue the due index gives the lanes in order. Index entries
+//! may lie before the true times (windows that restarted, leases that were extended): the claim pushes such entries and
+//! goes on until it has enough or nothing is left. Each queue with due lanes gets its share before any gets more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use quell_core::batch::Batch;
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::event::{Event, Key, LaneKey};
+use quell_core::lane::{Attention, Claimer, Rest, Taken};
+use quell_core::limits;
+use quell_core::store::{ClaimQueues, ClaimRequest, Claimed, Reclaimed, RunPolicy};
+use quell_core::window::Cut;
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::not_done;
+use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values};
+use crate::tx::{QueueRow, Tx};
+
+const LANE_DUE: &str =
+    concat!(include_str!("../sql/lane.sql"), "WHERE queue_id = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3");
+const LANE_EXPIRED: &str = concat!(
+    include_str!("../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND lease_at <= ?2 ORDER BY lease_at LIMIT ?3"
+);
+const QUEUES_BY_TIME: &str =
+    concat!(include_str!("../sql/queue.sql"), "WHERE next_at IS NOT NULL ORDER BY next_at");
+
+pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> StoreResult<Claimed> {
+    claim_lanes(tx, request).map_err(|e| not_done(&e))
+}
+
+fn claim_lanes(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
+    tx.write_lanes()?;
+    tx.write_queues()?;
+    let mut work = Work {
+        claimed: Claimed { now: tx.now, ..Claimed::default() },
+        left: request.max.min(limits::CLAIM_LANES_MAX),
+        bytes: 0,
+        pushes: limits::CLAIM_PUSH_MAX,
+        of_name: HashMap::new(),
+    };
+    let mut due = Vec::new();
+    let now = tx.now;
+    queues_by_time(tx.connection, |row| {
+        let is_due = row.next_at.is_some_and(|t| t <= now);
+        if is_due && let Some(policy) = policy_for(request, &row) {
+            due.push((row, policy));
+        }
+        Ok(is_due)
+    })?;
+    // A different queue goes first each time, so that none waits behind another's backlog.
+    if !due.is_empty() {
+        let turn = usize::try_from(tx.now.as_millis() / 7).unwrap_or(0) % due.len();
+        due.rotate_left(turn);
+    }
+    let mut queues = due.len();
+    for (row, policy) in &due {
+        let share = work.left.div_ceil(queues.max(1));
+        queues -= 1;
+        claim_queue(tx, request, row, policy, share, &mut work)?;
+    }
+    // What some did not need is for those that have more.
+    for (row, policy) in &due {
+        if work.left > 0 && tx.queue(row.id)?.next_at.is_some_and(|t| t <= tx.now) {
+            claim_queue(tx, request, row, policy, work.left, &mut work)?;
+        }
+    }
+    tx.write_queues()?;
+    work.claimed.next_at = next_at(tx, request)?;
+    Ok(work.claimed)
+}
+
+/// What a claim without any due queue would answer, read without the write lock; nothing when there is work.
+pub(crate) fn nothing_due(
+    connection: &Connection,
+    request: &ClaimRequest,
+    now: Timestamp,
+) -> rusqlite::Result<Option<Claimed>> {
+    let mut first = None;
+    queues_by_time(connection, |row| {
+        if policy_for(request, &row).is_some() {
+            first = row.next_at;
+        }
+        Ok(first.is_none())
+    })?;
+    let idle = first.is_none_or(|t| t > now);
+    Ok(idle.then(|| Claimed { now, next_at: first, ..Claimed::default() }))
+}
+
+struct Work {
+    claimed: Claimed,
+    left: usize,
+    bytes: u64,
+    pushes: usize,
+    /// Lanes taken per queue name, against the request's own bound for it.
+    of_name: HashMap<String, usize>,
+}
+
+/// Goes through the queues that want attention, earliest first, as long as `visit` says so.
+fn queues_by_time(
+    connection: &Connection,
+    mut visit: impl FnMut(QueueRow) -> rusqlite::Result<bool>,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(QUEUES_BY_TIME)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if !visit(QueueRow::read(row)?)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn policy_for(request: &ClaimRequest, row: &QueueRow) -> Option<Arc<RunPolicy>> {
+    if request.tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
+        return None;
+    }
+    match &request.queues {
+        ClaimQueues::Any(policy) => Some(policy.clone()),
+        ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == row.name).map(|q| q.policy.clone()),
+    }
+}
+
+fn claim_queue(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    queue: &QueueRow,
+    policy: &RunPolicy,
+    share: usize,
+    work: &mut Work,
+) -> rusqlite::Result<()> {
+    if request.reclaim {
+        let reclaimed = reclaim_expired(tx, queue, &mut work.pushes)?;
+        work.claimed.reclaimed.extend(reclaimed);
+    }
+    let paused = tx.queue_paused(queue)?;
+    let max_running = policy.max_running.map(u64::from);
+    let row = tx.queue(queue.id)?;
+    row.max_running = max_running;
+    let free = max_running.map_or(u64::MAX, |max| max.saturating_sub(row.running));
+    let listed = match &request.queues {
+        ClaimQueues::Any(_) => usize::MAX,
+        ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == queue.name).map_or(0, |q| q.max),
+    };
+    let of_name = work.of_name.get(queue.name.as_str()).copied().unwrap_or(0);
+    let mut room = share
+        .min(work.left)
+        .min(listed.saturating_sub(of_name))
+        .min(usize::try_from(free).unwrap_or(usize::MAX));
+    while !paused && room > 0 && work.pushes > 0 && work.bytes < limits::CLAIM_BYTES_MAX {
+        let lanes = due_lanes(tx, LANE_DUE, queue.id, room)?;
+        if lanes.is_empty() {
+            break;
+        }
+        for lane in lanes {
+            match lane.lane.attention(tx.now) {
+                Attention::Again | Attention::Cut => {
+                    let batch = hand_out(tx, request, queue, policy, lane)?;
+                    work.bytes += batch.events.iter().map(|e| e.payload.len() as u64).sum::<u64>();
+                    work.claimed.batches.push(batch);
+                    *work.of_name.entry(queue.name.as_str().to_owned()).or_default() += 1;
+                    work.left -= 1;
+                    room -= 1;
+                }
+                _ => {
+                    // The window restarted after this entry was written: the entry moves to the true time.
+                    let sql = "UPDATE lane SET due_at = ?2 WHERE id = ?1";
+                    tx.execute(sql, [number(lane.lane.id), maybe_at(lane.lane.due_at())])?;
+                    work.pushes = work.pushes.saturating_sub(1);
+                }
+            }
+        }
+    }
+    let next = earliest(tx.connection, queue.id)?;
+    tx.queue(queue.id)?.next_at = next;
+    Ok(())
+}
+
+/// Takes back the leases of a queue that ran out, and pushes the entries of those that were extended.
+pub(crate) fn reclaim_expired(
+    tx: &mut Tx<'_>,
+    queue: &QueueRow,
+    budget: &mut usize,
+) -> rusqlite::Result<Vec<Reclaimed>> {
+    let mut reclaimed = Vec::new();
+    while *budget > 0 {
+        let lanes = due_lanes(tx, LANE_EXPIRED, queue.id, (*budget).min(limits::SWEEP_LANES_STEP))?;
+        if lanes.is_empty() {
+            break;
+        }
+        for lane in lanes {
+            *budget = budget.saturating_sub(1);
+            if lane.lane.attention(tx.now) == Attention::Expired {
+                reclaimed.push(crate::settle::reclaim(tx, queue, lane)?);
+            } else {
+                let sql = "UPDATE lane SET lease_at = ?2 WHERE id = ?1";
+                tx.execute(sql, [number(lane.lane.id), maybe_at(lane.lane.lease_at())])?;
+            }
+        }
+    }
+    Ok(reclaimed)
+}
+
+fn due_lanes(tx: &mut Tx<'_>, sql: &str, queue: u64, limit: usize) -> rusqlite::Result<Vec<LaneRow>> {
+    let lanes: Vec<LaneRow> = tx
+        .connection
+        .prepare_cached(sql)?
+        .query_map((queue, tx.now.as_millis(), limit), LaneRow::read)?
+        .collect::<rusqlite::Result<_>>()?;
+    lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
+}
+
+fn hand_out(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    queue: &QueueRow,
+    policy: &RunPolicy,
+    mut row: LaneRow,
+) -> rusqlite::Result<Batch> {
+    let now = tx.now;
+    let token = tx.fresh();
+    let lane = &mut row.lane;
+    let events = match (&lane.current, lane.open) {
+        (Some(current), _) => read_events(tx.connection, lane.id, current.lo, current.hi)?,
+        (None, Some(open)) => {
+            let mut cut = Cut::new(&open.window.window);
+            let (events, rest) = read_batch(tx.connection, lane.id, open.lo, &mut cut)?;
+            let last = events.last().expect("an open run has events");
+            let taken =
+                Taken { count: cut.count, bytes: cut.bytes, hi: last.seq, last_at: last.received_at, rest };
+            let leftover = if rest.is_some() { tx.fresh() } else { 0 };
+            lane.cut(now, taken, || leftover);
+            tx.queue(queue.id)?.totals.taken(cut.count);
+            events
+        }
+        (None, None) => unreachable!("an idle lane is not due"),
+    };
+    let claimer = Claimer {
+        worker: request.worker.clone(),
+        token,
+        lease: policy.lease,
+        max_attempts: policy.max_attempts,
+    };
+    let made = lane.claim(now, &claimer);
+    let worker = tx.worker(&request.worker)?;
+    let [oa, ob, oc, od, oe, of, og, oh, oi, oj, ok, ol, om] = open_values(lane.open.as_ref());
+    let [ra, rb, rc, rd, re, rf, rg, rh, ri, rj, rk, rl, rm, rn, ro, rp, rq, rr, rs, rt, ru] =
+        current_values(lane.current.as_ref(), Some(worker));
+    let values = [
+        number(lane.id),
+        maybe_at(None),
+        maybe_at(lane.lease_at()),
+        at(now),
+        oa,
+        ob,
+        oc,
+        od,
+        oe,
+        of,
+        og,
+        oh,
+        oi,
+        oj,
+        ok,
+        ol,
+        om,
+        ra,
+        rb,
+        rc,
+        rd,
+        re,
+        rf,
+        rg,
+        rh,
+        ri,
+        rj,
+        rk,
+        rl,
+        rm,
+        rn,
+        ro,
+        rp,
+        rq,
+        rr,
+        rs,
+        rt,
+        ru,
+    ];
+    tx.execute(include_str!("../sql/claim_lane.sql"), values)?;
+    tx.audit(queue.id, Some(lane.id), &made, None)?;
+    tx.queue(queue.id)?.running += 1;
+    let run = lane.current.as_ref().expect("it was claimed above");
+    Ok(Batch {
+        run_id: lane.run_id(run.number),
+        lane: LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? },
+        attempt: run.attempt(),
+        max_attempts: run.max_attempts,
+        retries: run.retries,
+        token,
+        fired_by: run.fired_by,
+        first_at: run.first_at,
+        last_at: run.last_at,
+        claimed_at: now,
+        lease_until: run.lease_until,
+        head_seq: lane.head_seq,
+        events,
+    })
+}
+
+pub(crate) fn key_of(text: &str) -> rusqlite::Result<Key> {
+    Key::new(text).map_err(|e| rusqlite::types::FromSqlError::Other(Box::new(e)).into())
+}
+
+pub(crate) fn read_events(
+    connection: &Connection,
+    lane: u64,
+    lo: u64,
+    hi: u64,
+) -> rusqlite::Result<Vec<Event>> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/claim_events.sql"))?;
+    statement.query_map((lane, lo, hi), rows::event)?.collect()
+}
+
+/// Reads the open run from its front until the batch is full; says what is left over.
+fn read_batch(
+    connection: &Connection,
+    lane: u64,
+    lo: u64,
+    cut: &mut Cut,
+) -> rusqlite::Result<(Vec<Event>, Option<Rest>)> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/claim_events.sql"))?;
+    let mut rows = statement.query((lane, lo, i64::MAX))?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        let event = rows::event(row)?;
+        if !cut.takes(event.payload.len() as u64) {
+            return Ok((events, Some(Rest { lo: event.seq, first_at: event.received_at })));
+        }
+        events.push(event);
+    }
+    Ok((events, None))
+}
+
+/// The earliest entry of a queue's lanes.
+pub(crate) fn earliest(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
+    let due = first_entry(
+        connection,
+        queue,
+        "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL",
+    )?;
+    let lease = earliest_lease(connection, queue)?;
+    Ok([due, lease].into_iter().flatten().min())
+}
+
+fn earliest_lease(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
+    first_entry(
+        connection,
+        queue,
+        "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at IS NOT NULL",
+    )
+}
+
+fn first_entry(connection: &Connection, queue: u64, sql: &str) -> rusqlite::Result<Option<Timestamp>> {
+    let found: Option<Option<i64>> =
+        connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0)).optional()?;
+    Ok(found.flatten().map(Timestamp::from_millis))
+}
+
+/// When this claimer should look again. A paused queue and one at its `max_running` count only with their leases:
+/// their due lanes become claimable by a resume or a settle, which wake.
+fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<Timestamp>> {
+    let mut next: Option<Timestamp> = None;
+    let connection = tx.connection;
+    queues_by_time(connection, |row| {
+        if next.is_some_and(|n| row.next_at.is_some_and(|t| t >= n)) {
+            return Ok(false);
+        }
+        let Some(policy) = policy_for(request, &row) else { return Ok(true) };
+        let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
+        let held = full || tx.queue_paused(&row)?;
+        let when = if held { earliest_lease(connection, row.id)? } else { row.next_at };
+        next = [next, when].into_iter().flatten().min();
+        Ok(true)
+    })?;
+    Ok(next)
+}

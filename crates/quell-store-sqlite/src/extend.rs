@@ -1,0 +1,22 @@
+//! Extend: the holder of a lease is alive.
+//!
+//! Only columns without an index are written; the lease index entry stays early and is pushed when it is reached.
+
+use quell_core::error::{StoreError, StoreResult};
+use quell_core::store::{ExtendRequest, Extended};
+
+use crate::error::not_done;
+use crate::rows::{at, number};
+use crate::tx::Tx;
+
+pub(crate) fn extend(tx: &mut Tx<'_>, request: &ExtendRequest) -> StoreResult<Extended> {
+    let lost = || StoreError::lost_lease(request.run_id, request.token);
+    let mut row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
+    let lane = &mut row.lane;
+    let lease_until =
+        lane.extend(tx.now, request.run_id.number, request.token, request.lease).map_err(|_| lost())?;
+    let answer = Extended { lease_until, head_seq: lane.head_seq, newer: lane.open.map_or(0, |o| o.count) };
+    let values = [number(lane.id), at(tx.now), at(lease_until), at(tx.now)];
+    tx.execute(include_str!("../sql/extend_lane.sql"), values).map_err(|e| not_done(&e))?;
+    Ok(answer)
+}

@@ -1,0 +1,423 @@
+//! One write transaction: what it has read, what it will write at its end.
+//!
+//! Requests of many callers share a transaction (`writer.rs`). Facts that every request touches (the store-wide
+//! sequence, the counters of a queue, the lanes that events are appended to) are kept here while it lasts and written
+//! once at its end, so that a thousand events of one lane rewrite its row once. Every request checks everything before it
+//! changes anything here, so a refused request leaves no trace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use quell_core::audit::Move;
+use quell_core::batch::WorkerId;
+use quell_core::clock::Timestamp;
+use quell_core::event::{QueueName, Tenant};
+use quell_core::lane::Paused;
+use quell_core::limits;
+use quell_core::totals::Totals;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
+
+use crate::clock;
+use crate::rows::{LaneRow, at, change_code, maybe_at, number, small, state_code};
+
+/// Names that never change once they are in the file, remembered over transactions.
+#[derive(Default)]
+pub(crate) struct Names {
+    queues: HashMap<(Tenant, QueueName), u64>,
+    workers: HashMap<WorkerId, u64>,
+    worker_ids: HashMap<u64, Arc<WorkerId>>,
+}
+
+pub(crate) struct Tx<'c> {
+    pub(crate) connection: &'c Connection,
+    pub(crate) now: Timestamp,
+    /// Something may be due earlier than sleepers know.
+    pub(crate) wake: bool,
+    names: &'c mut Names,
+    last_number: u64,
+    numbers_taken: bool,
+    /// Each queue with what was read of it: only a row that changed is written.
+    queues: HashMap<u64, (QueueRow, QueueRow)>,
+    pauses: Option<Vec<QueuePause>>,
+    pub(crate) lanes: HashMap<(u64, String), PendingLane>,
+    /// Whether anything was written: a transaction that only looked is not committed.
+    pub(crate) wrote: bool,
+    named: Vec<Named>,
+}
+
+/// A name added in this transaction: forgotten again if it is rolled back.
+enum Named {
+    Queue(Tenant, QueueName),
+    Worker(WorkerId, u64),
+}
+
+/// A lane that events are being appended to.
+pub(crate) struct PendingLane {
+    pub(crate) row: LaneRow,
+    pub(crate) new: bool,
+    pub(crate) changed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct QueueRow {
+    pub(crate) id: u64,
+    pub(crate) tenant: Tenant,
+    pub(crate) name: QueueName,
+    pub(crate) next_at: Option<Timestamp>,
+    pub(crate) max_running: Option<u64>,
+    pub(crate) running: u64,
+    pub(crate) totals: Totals,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct QueuePause {
+    queue: String,
+    every: bool,
+    tenant: String,
+    pub(crate) paused: Paused,
+}
+
+pub(crate) const LANE_BY_ID: &str = concat!(include_str!("../sql/lane.sql"), "WHERE id = ?1");
+const QUEUE_BY_ID: &str = concat!(include_str!("../sql/queue.sql"), "WHERE id = ?1");
+
+impl<'c> Tx<'c> {
+    /// Begins to write. The caller holds the lock file, so this does not wait long.
+    pub(crate) fn begin(connection: &'c Connection, names: &'c mut Names) -> rusqlite::Result<Self> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let (last_number, now) = match facts(connection) {
+            Ok(facts) => facts,
+            Err(error) => {
+                // A transaction that could not be begun whole must not stay open.
+                connection.execute_batch("ROLLBACK")?;
+                return Err(error);
+            }
+        };
+        Ok(Tx {
+            connection,
+            now,
+            wake: false,
+            names,
+            last_number,
+            numbers_taken: false,
+            queues: HashMap::new(),
+            pauses: None,
+            lanes: HashMap::new(),
+            wrote: false,
+            named: Vec::new(),
+        })
+    }
+
+    /// Writes what was kept and makes it durable. The error of the commit itself is told apart from those before it.
+    pub(crate) fn commit(mut self) -> Result<bool, CommitError> {
+        if let Err(error) = self.write_back() {
+            self.undo();
+            return Err(CommitError::Before(error));
+        }
+        if !self.wrote {
+            self.undo();
+            return Ok(false);
+        }
+        let commit = self.connection.prepare_cached("COMMIT").and_then(|mut s| s.execute([]));
+        match commit {
+            Ok(_) => Ok(self.wake),
+            Err(error) => {
+                self.undo();
+                Err(CommitError::During(error))
+            }
+        }
+    }
+
+    pub(crate) fn rollback(mut self) {
+        self.undo();
+    }
+
+    fn undo(&mut self) {
+        for named in self.named.drain(..) {
+            match named {
+                Named::Queue(tenant, name) => {
+                    self.names.queues.remove(&(tenant, name));
+                }
+                Named::Worker(worker, id) => {
+                    self.names.workers.remove(&worker);
+                    self.names.worker_ids.remove(&id);
+                }
+            }
+        }
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "rollback");
+        }
+    }
+
+    fn write_back(&mut self) -> rusqlite::Result<()> {
+        self.write_lanes()?;
+        self.write_queues()?;
+        if self.numbers_taken || self.wrote {
+            assert!(self.last_number < limits::NUMBER_MAX, "the store-wide sequence is used up");
+            self.wrote = true;
+            let sql = "UPDATE meta SET last_number = ?1, clock_high = max(clock_high, ?2)";
+            self.execute(sql, [number(self.last_number), at(self.now)])?;
+        }
+        Ok(())
+    }
+
+    /// The next number of the store-wide sequence.
+    pub(crate) fn fresh(&mut self) -> u64 {
+        self.numbers_taken = true;
+        self.last_number += 1;
+        self.last_number
+    }
+
+    pub(crate) fn execute<const N: usize>(
+        &mut self,
+        sql: &str,
+        values: [Value; N],
+    ) -> rusqlite::Result<usize> {
+        self.wrote = true;
+        self.connection.prepare_cached(sql)?.execute(params_from_iter(values))
+    }
+
+    /// One lane by its number, with its holder's name.
+    pub(crate) fn lane(&mut self, id: u64) -> rusqlite::Result<Option<LaneRow>> {
+        self.write_lanes()?;
+        let row = self.connection.prepare_cached(LANE_BY_ID)?.query_row([id], LaneRow::read).optional()?;
+        row.map(|row| self.with_worker(row)).transpose()
+    }
+
+    pub(crate) fn with_worker(&mut self, mut row: LaneRow) -> rusqlite::Result<LaneRow> {
+        if let Some(id) = row.worker {
+            let worker = self.worker_name(id)?;
+            row.name_worker(worker);
+        }
+        Ok(row)
+    }
+
+    fn worker_name(&mut self, id: u64) -> rusqlite::Result<Option<Arc<WorkerId>>> {
+        if let Some(known) = self.names.worker_ids.get(&id) {
+            return Ok(Some(known.clone()));
+        }
+        let sql = "SELECT identity FROM worker WHERE id = ?1";
+        let text: Option<String> =
+            self.connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
+        let Some(worker) = text.and_then(|t| t.parse::<WorkerId>().ok()) else { return Ok(None) };
+        let worker = Arc::new(worker);
+        self.names.worker_ids.insert(id, worker.clone());
+        Ok(Some(worker))
+    }
+
+    /// The number of a worker, given on first sight.
+    pub(crate) fn worker(&mut self, worker: &Arc<WorkerId>) -> rusqlite::Result<u64> {
+        if let Some(id) = self.names.workers.get(&**worker) {
+            return Ok(*id);
+        }
+        let identity = worker.to_string();
+        let sql = "SELECT id FROM worker WHERE identity = ?1";
+        let known =
+            self.connection.prepare_cached(sql)?.query_row([&identity], |row| row.get(0)).optional()?;
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let id = self.fresh();
+                let sql = "INSERT INTO worker (id, identity) VALUES (?1, ?2)";
+                self.execute(sql, [number(id), Value::Text(identity)])?;
+                self.named.push(Named::Worker((**worker).clone(), id));
+                id
+            }
+        };
+        self.names.workers.insert((**worker).clone(), id);
+        self.names.worker_ids.insert(id, worker.clone());
+        Ok(id)
+    }
+
+    /// The number of a queue, if it exists.
+    pub(crate) fn find_queue(&mut self, tenant: &Tenant, name: &QueueName) -> rusqlite::Result<Option<u64>> {
+        if let Some(id) = self.names.queues.get(&(tenant.clone(), name.clone())) {
+            return Ok(Some(*id));
+        }
+        let sql = "SELECT id FROM queue WHERE tenant = ?1 AND name = ?2";
+        let id: Option<u64> = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([tenant.as_str(), name.as_str()], |row| row.get(0))
+            .optional()?;
+        if let Some(id) = id {
+            self.names.queues.insert((tenant.clone(), name.clone()), id);
+        }
+        Ok(id)
+    }
+
+    /// The number of a queue, made on first sight.
+    pub(crate) fn queue_id(&mut self, tenant: &Tenant, name: &QueueName) -> rusqlite::Result<u64> {
+        if let Some(id) = self.find_queue(tenant, name)? {
+            return Ok(id);
+        }
+        let id = self.fresh();
+        let sql = "INSERT INTO queue VALUES (?1, ?2, ?3, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0)";
+        let text = |s: &str| Value::Text(s.to_owned());
+        self.execute(sql, [number(id), text(tenant.as_str()), text(name.as_str())])?;
+        self.names.queues.insert((tenant.clone(), name.clone()), id);
+        self.named.push(Named::Queue(tenant.clone(), name.clone()));
+        Ok(id)
+    }
+
+    /// A queue's row, to read and change; written back at the end.
+    pub(crate) fn queue(&mut self, id: u64) -> rusqlite::Result<&mut QueueRow> {
+        if !self.queues.contains_key(&id) {
+            let row = self.connection.prepare_cached(QUEUE_BY_ID)?.query_row([id], QueueRow::read)?;
+            self.queues.insert(id, (row.clone(), row));
+        }
+        Ok(&mut self.queues.get_mut(&id).expect("it was inserted above").0)
+    }
+
+    /// A lane of this queue wants attention at `when`: the queue's own time may not be later.
+    pub(crate) fn due(&mut self, queue: u64, when: Option<Timestamp>) -> rusqlite::Result<()> {
+        let Some(when) = when else { return Ok(()) };
+        let row = self.queue(queue)?;
+        if row.next_at.is_none_or(|known| when < known) {
+            row.next_at = Some(when);
+            self.wake = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_queues(&mut self) -> rusqlite::Result<()> {
+        let changed: Vec<QueueRow> =
+            self.queues.values().filter(|(row, read)| row != read).map(|(row, _)| row.clone()).collect();
+        for q in changed {
+            let (sql, t) = (
+                "UPDATE queue SET next_at = ?2, max_running = ?3, running = ?4, accepted = ?5, succeeded = ?6, dead = ?7,
+                 discarded = ?8, delayed = ?9, buffered = ?10, in_flight = ?11 WHERE id = ?1",
+                &q.totals,
+            );
+            let counters = [t.accepted, t.succeeded, t.dead, t.discarded, t.delayed, t.buffered, t.in_flight];
+            let [a, s, d, x, l, b, f] = counters.map(number);
+            let max = q.max_running.map_or(Value::Null, number);
+            self.execute(
+                sql,
+                [number(q.id), maybe_at(q.next_at), max, number(q.running), a, s, d, x, l, b, f],
+            )?;
+            self.queues.insert(q.id, (q.clone(), q));
+        }
+        Ok(())
+    }
+
+    /// Who paused the queue, if it is paused for this tenant.
+    pub(crate) fn queue_paused(&mut self, row: &QueueRow) -> rusqlite::Result<bool> {
+        let pauses = match self.pauses.take() {
+            Some(pauses) => pauses,
+            None => queue_pauses(self.connection)?,
+        };
+        let pauses = self.pauses.insert(pauses);
+        Ok(paused_by(pauses, row.tenant.as_str(), row.name.as_str()).is_some())
+    }
+
+    pub(crate) fn forget_pauses(&mut self) {
+        self.pauses = None;
+    }
+
+    /// One record of the trail, in this transaction.
+    pub(crate) fn audit(
+        &mut self,
+        queue: u64,
+        lane: Option<u64>,
+        made: &Move,
+        actor: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        let id = self.fresh();
+        let worker = made.worker.as_ref().map(|w| self.worker(w)).transpose()?;
+        let prior = made.prior_worker.as_ref().map(|w| self.worker(w)).transpose()?;
+        let maybe = |n: Option<u64>| n.map_or(Value::Null, number);
+        let state = |s: Option<quell_core::lifecycle::RunState>| {
+            s.map_or(Value::Null, |s| Value::Integer(state_code(s)))
+        };
+        let values = [
+            number(id),
+            at(self.now),
+            number(queue),
+            maybe(lane),
+            maybe(made.run),
+            Value::Integer(change_code(made.change)),
+            state(made.from),
+            state(made.to),
+            small(made.attempt),
+            number(made.token),
+            maybe(worker),
+            maybe(prior),
+            number(made.upto_seq),
+            maybe_at(made.next_at),
+            actor.map_or(Value::Null, |a| Value::Text(a.to_owned())),
+        ];
+        self.execute(include_str!("../sql/audit.sql"), values)?;
+        Ok(())
+    }
+}
+
+/// Where a commit went wrong.
+pub(crate) enum CommitError {
+    /// Nothing was done.
+    Before(rusqlite::Error),
+    /// Perhaps it was.
+    During(rusqlite::Error),
+}
+
+/// The store-wide sequence and the time.
+fn facts(connection: &Connection) -> rusqlite::Result<(u64, Timestamp)> {
+    let sql = "SELECT last_number, clock_offset, test_offset FROM meta";
+    connection.prepare_cached(sql)?.query_row([], |row| {
+        let offset: i64 = row.get(1)?;
+        let test: i64 = row.get(2)?;
+        let moved = if cfg!(feature = "test-clock") { test } else { 0 };
+        Ok((row.get(0)?, clock::now(offset + moved)))
+    })
+}
+
+/// Store time for a reader.
+pub(crate) fn read_now(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    facts(connection).map(|(_, now)| now)
+}
+
+pub(crate) fn queue_pauses(connection: &Connection) -> rusqlite::Result<Vec<QueuePause>> {
+    let mut statement = connection.prepare_cached("SELECT queue, every, tenant, at, by FROM queue_pause")?;
+    let rows = statement.query_map([], |row| {
+        Ok(QueuePause {
+            queue: row.get(0)?,
+            every: row.get(1)?,
+            tenant: row.get(2)?,
+            paused: Paused { at: Timestamp::from_millis(row.get(3)?), by: row.get(4)? },
+        })
+    })?;
+    rows.collect()
+}
+
+pub(crate) fn paused_by<'a>(pauses: &'a [QueuePause], tenant: &str, queue: &str) -> Option<&'a Paused> {
+    let of_queue = || pauses.iter().filter(|p| p.queue == queue);
+    let own = of_queue().find(|p| !p.every && p.tenant == tenant);
+    own.or_else(|| of_queue().find(|p| p.every)).map(|p| &p.paused)
+}
+
+impl QueueRow {
+    pub(crate) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<QueueRow> {
+        let bad = |e: quell_core::event::Invalid| {
+            rusqlite::Error::from(rusqlite::types::FromSqlError::Other(Box::new(e)))
+        };
+        Ok(QueueRow {
+            id: row.get(0)?,
+            tenant: Tenant::new(row.get_ref(1)?.as_str()?).map_err(bad)?,
+            name: QueueName::new(row.get_ref(2)?.as_str()?).map_err(bad)?,
+            next_at: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis),
+            max_running: row.get(4)?,
+            running: row.get(5)?,
+            totals: Totals {
+                accepted: row.get(6)?,
+                succeeded: row.get(7)?,
+                dead: row.get(8)?,
+                discarded: row.get(9)?,
+                delayed: row.get(10)?,
+                buffered: row.get(11)?,
+                in_flight: row.get(12)?,
+            },
+        })
+    }
+}

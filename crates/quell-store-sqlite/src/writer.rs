@@ -1,0 +1,345 @@
+//! The one writer of a process: requests of many callers become one durable transaction.
+//!
+//! Callers put a request into a bounded queue and await the answer; the writer thread takes what has gathered while the
+//! previous commit was being made durable, and commits it together. That is where the speed comes from: the cost of an
+//! fsync is shared by everybody who waited for it. Nobody is answered before the commit has returned.
+//!
+//! Extends and settles go first and claims last, so a heartbeat never queues behind appends and a claim sees everything
+//! of its group. A request refused for its own fault has changed nothing. If the transaction definitely failed, each
+//! request is tried alone once; if the commit's fate is unknown, everyone is told so and the store refuses to go on,
+//! because a failed fsync must not be tried again.
+//!
+//! Several processes take turns by a lock on a side file before `BEGIN IMMEDIATE`: SQLite's own busy handler lets some
+//! processes starve for seconds. Hand-written because the queue, the order and the three answers are the product.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::limits;
+use quell_core::store::{
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended,
+    SettleRequest, Settled, SweepRequest, Swept,
+};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::error::{at_commit, not_done};
+use crate::tx::{CommitError, Names, Tx};
+use crate::wake::Bell;
+use crate::{append, claim, control, extend, settle, sweep, tx};
+
+/// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
+const GROUP_REQUESTS_MAX: usize = 1_024;
+/// Events of one transaction, for the same reason.
+const GROUP_EVENTS_MAX: usize = 4_096;
+
+pub(crate) enum Request {
+    Append(AppendRequest),
+    Claim(ClaimRequest),
+    Extend(ExtendRequest),
+    Settle(SettleRequest),
+    Sweep(SweepRequest),
+    Control(Control),
+    #[cfg(feature = "test-clock")]
+    MoveClock(i64),
+}
+
+pub(crate) enum Answer {
+    Append(Appended),
+    Claim(Claimed),
+    Extend(Extended),
+    Settle(Settled),
+    Sweep(Swept),
+    Control(Controlled),
+    #[cfg(feature = "test-clock")]
+    MoveClock,
+}
+
+impl Request {
+    /// The place in the group: holders first, claimers last.
+    fn rank(&self) -> u8 {
+        match self {
+            Request::Extend(_) => 0,
+            Request::Settle(_) => 1,
+            Request::Control(_) => 2,
+            Request::Append(_) => 3,
+            Request::Sweep(_) => 4,
+            Request::Claim(_) => 5,
+            #[cfg(feature = "test-clock")]
+            Request::MoveClock(_) => 6,
+        }
+    }
+
+    fn events(&self) -> usize {
+        match self {
+            Request::Append(request) => request.events.len(),
+            _ => 1,
+        }
+    }
+}
+
+const WAITING: u8 = 0;
+const STARTED: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+struct Job {
+    request: Request,
+    reply: oneshot::Sender<StoreResult<Answer>>,
+    /// Whether the writer has begun it: before that its caller may still give up and know that nothing was done.
+    progress: Arc<AtomicU8>,
+}
+
+/// The queue between callers and the writer thread.
+pub(crate) struct Inbox {
+    jobs: Mutex<Jobs>,
+    arrived: Condvar,
+    poisoned: AtomicBool,
+}
+
+#[derive(Default)]
+struct Jobs {
+    urgent: VecDeque<Job>,
+    ordinary: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Inbox { jobs: Mutex::default(), arrived: Condvar::new(), poisoned: AtomicBool::new(false) })
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().expect("no panic happens while the inbox is locked")
+    }
+
+    /// Sends a request to the writer and awaits its durable answer.
+    pub(crate) async fn call(&self, request: Request) -> StoreResult<Answer> {
+        if self.poisoned.load(Ordering::SeqCst) {
+            return Err(poisoned());
+        }
+        let (reply, mut answer) = oneshot::channel();
+        let progress = Arc::new(AtomicU8::new(WAITING));
+        let urgent = request.rank() <= 1;
+        {
+            let mut jobs = self.jobs();
+            if jobs.closed {
+                return Err(StoreError::unavailable("the store is closed"));
+            }
+            if !urgent && jobs.ordinary.len() >= limits::STORE_QUEUE_MAX {
+                return Err(StoreError::unavailable(
+                    "too many requests wait for the store; send again later",
+                ));
+            }
+            let job = Job { request, reply, progress: progress.clone() };
+            if urgent { jobs.urgent.push_back(job) } else { jobs.ordinary.push_back(job) }
+        }
+        self.arrived.notify_one();
+        match tokio::time::timeout(limits::STORE_CALL_DEADLINE, &mut answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(gone())),
+            Err(_) => {
+                match progress.compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(_) => Err(StoreError::unavailable(
+                        "the store did not get to this request in time (another process holds the file); nothing was done",
+                    )),
+                    // It has begun: only its answer tells what became of it.
+                    Err(_) => answer.await.unwrap_or_else(|_| Err(gone())),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.jobs().closed = true;
+        self.arrived.notify_all();
+    }
+
+    /// Takes the next group, in the order in which it will be done. Nothing when the store is closed and empty.
+    fn next_group(&self) -> Option<Vec<Job>> {
+        let mut jobs = self.jobs();
+        while jobs.urgent.is_empty() && jobs.ordinary.is_empty() {
+            if jobs.closed {
+                return None;
+            }
+            jobs = self.arrived.wait(jobs).expect("no panic happens while the inbox is locked");
+        }
+        let mut group = Vec::new();
+        let mut events = 0;
+        while group.len() < GROUP_REQUESTS_MAX && events < GROUP_EVENTS_MAX {
+            let Some(job) = jobs.urgent.pop_front().or_else(|| jobs.ordinary.pop_front()) else { break };
+            let begun = job.progress.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst);
+            // A caller that gave up or went away gets nothing done.
+            if begun.is_ok() && !job.reply.is_closed() {
+                events += job.request.events();
+                group.push(job);
+            }
+        }
+        group.sort_by_key(|job| job.request.rank());
+        Some(group)
+    }
+}
+
+fn poisoned() -> StoreError {
+    let detail =
+        "the disk failed during an earlier commit; restart the process, then repeat what was unknown";
+    StoreError::new(ErrorKind::Corrupt, detail)
+}
+
+fn gone() -> StoreError {
+    StoreError::new(ErrorKind::Unknown, "the store was closed while the request was under way")
+}
+
+/// The writer thread.
+pub(crate) struct Writer {
+    pub(crate) connection: Connection,
+    pub(crate) lock: File,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) statements: Arc<std::sync::atomic::AtomicU64>,
+}
+
+/// What a group came to.
+enum Ended {
+    Answers(Vec<StoreResult<Answer>>),
+    /// Nothing was done; each may be tried alone.
+    Failed(StoreError),
+    Unknown(StoreError),
+}
+
+impl Writer {
+    pub(crate) fn run(mut self) {
+        let mut names = Names::default();
+        while let Some(group) = self.inbox.next_group() {
+            if group.is_empty() {
+                continue;
+            }
+            if self.inbox.poisoned.load(Ordering::SeqCst) {
+                group.into_iter().for_each(|job| reply(job, Err(poisoned())));
+                continue;
+            }
+            self.statements.fetch_add(1, Ordering::Relaxed);
+            let Some(group) = self.answer_idle_claim(group) else { continue };
+            let requests: Vec<&Request> = group.iter().map(|job| &job.request).collect();
+            match self.transaction(&mut names, &requests) {
+                Ended::Answers(answers) => {
+                    group.into_iter().zip(answers).for_each(|(job, answer)| reply(job, answer))
+                }
+                Ended::Failed(error) if group.len() == 1 => {
+                    group.into_iter().for_each(|job| reply(job, Err(error.clone())));
+                }
+                Ended::Failed(_) => group.into_iter().for_each(|job| self.alone(&mut names, job)),
+                Ended::Unknown(error) => {
+                    self.poison(&error);
+                    group.into_iter().for_each(|job| reply(job, Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    /// The group failed, perhaps because of one request: each is tried alone, once.
+    fn alone(&mut self, names: &mut Names, job: Job) {
+        let answer = if self.inbox.poisoned.load(Ordering::SeqCst) {
+            Err(poisoned())
+        } else {
+            match self.transaction(names, &[&job.request]) {
+                Ended::Answers(mut answers) => answers.pop().expect("one request has one answer"),
+                Ended::Failed(error) => Err(error),
+                Ended::Unknown(error) => {
+                    self.poison(&error);
+                    Err(error)
+                }
+            }
+        };
+        reply(job, answer);
+    }
+
+    fn poison(&self, error: &StoreError) {
+        tracing::error!(%error, "the store stops: a commit's fate is unknown");
+        self.inbox.poisoned.store(true, Ordering::SeqCst);
+    }
+
+    /// A claim that finds nothing needs neither the lock nor a transaction: idle workers disturb nobody.
+    fn answer_idle_claim(&mut self, group: Vec<Job>) -> Option<Vec<Job>> {
+        let [Job { request: Request::Claim(request), .. }] = group.as_slice() else { return Some(group) };
+        let look = || -> rusqlite::Result<Option<Claimed>> {
+            let now = tx::read_now(&self.connection)?;
+            claim::nothing_due(&self.connection, request, now)
+        };
+        match look() {
+            Ok(Some(claimed)) => {
+                group.into_iter().for_each(|job| reply(job, Ok(Answer::Claim(claimed.clone()))));
+                None
+            }
+            Ok(None) | Err(_) => Some(group),
+        }
+    }
+
+    fn transaction(&mut self, names: &mut Names, requests: &[&Request]) -> Ended {
+        if let Err(error) = self.lock.lock() {
+            return Ended::Failed(StoreError::unavailable(format!("cannot lock the side file: {error}")));
+        }
+        let ended = self.locked(names, requests);
+        if let Err(error) = self.lock.unlock() {
+            tracing::error!(%error, "unlock of the side file");
+        }
+        let (ended, wake) = ended;
+        if wake {
+            self.bell.ring();
+        }
+        ended
+    }
+
+    fn locked(&mut self, names: &mut Names, requests: &[&Request]) -> (Ended, bool) {
+        let mut tx = match Tx::begin(&self.connection, names) {
+            Ok(tx) => tx,
+            Err(error) => return (Ended::Failed(not_done(&error)), false),
+        };
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let answer = perform(&mut tx, request);
+            // An error of the database, unlike a refusal, may have left half a request behind.
+            if let Err(error) = &answer
+                && matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)
+            {
+                let error = error.clone();
+                tx.rollback();
+                return (Ended::Failed(error), false);
+            }
+            answers.push(answer);
+        }
+        match tx.commit() {
+            Ok(wake) => (Ended::Answers(answers), wake),
+            Err(CommitError::Before(error)) => (Ended::Failed(not_done(&error)), false),
+            Err(CommitError::During(error)) => {
+                let error = at_commit(&error);
+                let ended = if error.is_unknown() { Ended::Unknown(error) } else { Ended::Failed(error) };
+                (ended, false)
+            }
+        }
+    }
+}
+
+fn perform(tx: &mut Tx<'_>, request: &Request) -> StoreResult<Answer> {
+    match request {
+        Request::Append(request) => append::append(tx, request).map(Answer::Append),
+        Request::Claim(request) => claim::claim(tx, request).map(Answer::Claim),
+        Request::Extend(request) => extend::extend(tx, request).map(Answer::Extend),
+        Request::Settle(request) => settle::settle(tx, request).map(Answer::Settle),
+        Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
+        Request::Control(request) => control::control(tx, request).map(Answer::Control),
+        #[cfg(feature = "test-clock")]
+        Request::MoveClock(millis) => {
+            let sql = "UPDATE meta SET test_offset = test_offset + ?1";
+            tx.wake = true;
+            let moved = tx.execute(sql, [rusqlite::types::Value::Integer(*millis)]);
+            moved.map(|_| Answer::MoveClock).map_err(|e| not_done(&e))
+        }
+    }
+}
+
+fn reply(job: Job, answer: StoreResult<Answer>) {
+    // A caller that went away has its answer in the store; nothing is lost by not telling it.
+    let _ = job.reply.send(answer);
+}
