@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use quell_core::error::StoreError;
 use quell_core::store::Store;
+use quell_store_sqlite::SqliteStore;
 
 use crate::clock;
 use crate::config::{StoreChoice, StoreKind};
@@ -51,16 +52,18 @@ async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
         }
-        StoreKind::Sqlite(path) => not_yet_sqlite(choice, path),
+        StoreKind::Sqlite(path) => {
+            let path = path.clone();
+            // Opening reads and may migrate the file: not on a thread that drives others.
+            let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path)).await;
+            let opened = opened.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
+            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| OpenError::Failed {
+                url: choice.url.to_string(),
+                origin: choice.origin.to_string(),
+                problem,
+            })
+        }
     }
-}
-
-fn not_yet_sqlite(choice: &StoreChoice, path: &std::path::Path) -> Result<Arc<dyn Store>, OpenError> {
-    let problem = StoreError::new(
-        quell_core::error::ErrorKind::Invalid,
-        format!("{} cannot be opened yet", path.display()),
-    );
-    Err(OpenError::Failed { url: choice.url.to_string(), origin: choice.origin.to_string(), problem })
 }
 
 #[cfg(test)]
@@ -87,5 +90,11 @@ mod tests {
         assert!(text.contains("PostgreSQL is not available in this version yet"), "{text}");
         assert!(!text.contains("secret"), "{text}");
         assert!(refusal("redis://h:6379").await.contains("Redis is not available"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_opened_is_refused_with_its_place() {
+        let text = refusal("sqlite:/nowhere/at/all/quell.db").await;
+        assert!(text.contains("sqlite:/nowhere/at/all/quell.db (from default)"), "{text}");
     }
 }

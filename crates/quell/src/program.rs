@@ -33,13 +33,13 @@ use quell_core::store::{RunPolicy, Store};
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
 use tokio::task::JoinHandle;
 
-use crate::clock;
+use crate::clock::{self, Chance, Time};
 use crate::config::{
     Config, ConfigError, Flags, HandlerSettings, OnError, QueueSettings, Settings, SettingsInput, SourceText,
 };
 use crate::engine::{Engine, EngineError};
 use crate::handler::Handler;
-use crate::open::OpenError;
+use crate::open::{self, OpenError};
 use crate::worker::{OwnHandler, Shutdown, Worker, WorkerOptions, WorkerReport};
 
 /// How often [`Quell::until_idle`] looks whether anything is left.
@@ -129,12 +129,13 @@ pub struct QuellBuilder {
     concurrency: usize,
     grace: Option<Duration>,
     name: Option<String>,
+    clocks: Option<(Arc<dyn Time>, Arc<Chance>)>,
 }
 
 impl QuellBuilder {
     fn new(url: Option<String>, store: Option<Arc<dyn Store>>) -> Self {
         let concurrency = limits::CONCURRENCY_DEFAULT;
-        QuellBuilder { url, store, queues: Vec::new(), concurrency, grace: None, name: None }
+        QuellBuilder { url, store, queues: Vec::new(), concurrency, grace: None, name: None, clocks: None }
     }
 
     /// Adds a queue. Only queues that are named here can be sent to.
@@ -162,6 +163,13 @@ impl QuellBuilder {
     #[must_use]
     pub fn worker_name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
+        self
+    }
+
+    /// With clocks and chance of the caller's: for tests and simulations.
+    #[must_use]
+    pub fn clocks(mut self, time: Arc<dyn Time>, chance: Arc<Chance>) -> Self {
+        self.clocks = Some((time, chance));
         self
     }
 
@@ -193,9 +201,13 @@ impl QuellBuilder {
             }
             settings.queues.insert(queue.name.clone(), Arc::new(queue));
         }
-        let engine = match self.store {
-            Some(store) => Engine::with_store(store, settings),
-            None => Engine::open(settings).await?,
+        let store = match self.store {
+            Some(store) => store,
+            None => open::open(&settings.store, settings.worker.start_timeout).await?,
+        };
+        let engine = match self.clocks {
+            Some((time, chance)) => Engine::with_parts(store, settings, time, chance),
+            None => Engine::with_store(store, settings),
         };
         Ok((engine, options))
     }
