@@ -26,13 +26,15 @@ pub async fn graceful_shutdown(store: &str, print: fn(String)) -> Result<(), Pro
         std::future::pending::<Outcome>().await
     });
     let quell = Quell::open(store)
-        .grace(Duration::from_millis(400))
+        .grace(Duration::from_secs(1))
         .queue("slow", Queue::none().handler(work))
         .start()
         .await?;
     let polite = quell.send("slow", "polite", json!({})).await?;
     let stubborn = quell.send("slow", "stubborn", json!({})).await?;
-    quell::clock::sleep(Duration::from_millis(200)).await;
+    while quell.stats().await?.iter().map(|queue| queue.running).sum::<u64>() < 2 {
+        quell::clock::sleep(Duration::from_millis(10)).await;
+    }
 
     let engine = quell.engine().clone();
     quell.shutdown().await;
