@@ -39,6 +39,7 @@ pub mod chance;
 pub mod claim;
 pub mod control;
 pub mod extend;
+pub mod histories;
 pub mod inspect;
 pub mod reads;
 pub mod settle;
@@ -301,6 +302,11 @@ macro_rules! store_suite {
             pauses_survive_a_restart
             every_operators_hand_is_on_record_with_its_name
             an_operators_hand_moves_no_totals
+        }
+        $crate::promises! { run_many histories
+            random_histories_of_windows_match_the_memory_store
+            random_histories_of_failures_match_the_memory_store
+            random_histories_of_operators_match_the_memory_store
         }
     };
 }

@@ -228,7 +228,9 @@ pub fn check_trail(records: &[AuditRecord], runs: &[RunRow]) {
         if let Some(before) = ends.insert(run, to) {
             assert_eq!(before, from, "a move starts where the one before it ended: {record:?}");
         }
-        whole.entry(run).or_insert(from == RunState::Pending);
+        // The trail of a run is whole when it starts with a claim that follows nobody, or before any claim.
+        let first = record.change == Change::Claimed && record.prior_worker.is_none();
+        whole.entry(run).or_insert(first || record.token == 0);
         match record.change {
             Change::Flushed => {}
             Change::Claimed => {

@@ -1,0 +1,326 @@
+//! When are two answers the same? Numbers are paired instead of equal, moments may differ by what real time adds.
+//!
+//! Every number of the store under test stands for exactly one number of the memory store, and the other way round; the
+//! first time they meet they are paired, afterwards they must agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use quell_core::audit::AuditRecord;
+use quell_core::batch::{Batch, RunId};
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::event::Event;
+use quell_core::inspect::{AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow};
+use quell_core::store::{Appended, Claimed, Extended, Reclaimed, Settled, Store, Swept};
+
+use crate::reads::{TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, stats, trail, verify};
+
+/// The pairs so far.
+#[derive(Default)]
+pub(super) struct Compare {
+    clock_runs: bool,
+    lanes: Pairs,
+    runs: Pairs,
+    seqs: Pairs,
+    tokens: Pairs,
+    /// What has happened at least once: a history in which nothing happens proves nothing.
+    pub(super) seen: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct Pairs {
+    model_of: BTreeMap<u64, u64>,
+    subject_of: BTreeMap<u64, u64>,
+}
+
+impl Pairs {
+    fn pair(&mut self, subject: u64, model: u64, what: &str) {
+        let known = *self.model_of.entry(subject).or_insert(model);
+        assert_eq!(known, model, "{what}: {subject} stood for {known} so far");
+        let known = *self.subject_of.entry(model).or_insert(subject);
+        assert_eq!(known, subject, "{what}: {model} was told as {known} so far");
+    }
+}
+
+impl Compare {
+    pub(super) fn new(clock_runs: bool) -> Self {
+        let mut compare = Compare { clock_runs, ..Compare::default() };
+        // Nothing stands for nothing.
+        compare.tokens.pair(0, 0, "token");
+        compare.seqs.pair(0, 0, "seq");
+        compare
+    }
+
+    fn time(&self, subject: Timestamp, model: Timestamp, what: &str) {
+        let apart = subject.since(model).max(model.since(subject));
+        let allowed = if self.clock_runs { TOLERANCE } else { std::time::Duration::ZERO };
+        assert!(apart <= allowed, "{what}: {subject}, but the memory store says {model}");
+    }
+
+    fn maybe_time(&self, subject: Option<Timestamp>, model: Option<Timestamp>, what: &str) {
+        match (subject, model) {
+            (Some(subject), Some(model)) => self.time(subject, model, what),
+            (subject, model) => assert_eq!(subject, model, "{what}"),
+        }
+    }
+
+    fn run(&mut self, subject: RunId, model: RunId) {
+        self.lanes.pair(subject.lane, model.lane, "lane of a run");
+        self.runs.pair(subject.number, model.number, "run");
+    }
+
+    fn maybe_run(&mut self, subject: Option<RunId>, model: Option<RunId>, what: &str) {
+        match (subject, model) {
+            (Some(subject), Some(model)) => self.run(subject, model),
+            (subject, model) => {
+                assert_eq!(subject.is_some(), model.is_some(), "{what}: {subject:?} {model:?}")
+            }
+        }
+    }
+
+    /// Both done or both refused in the same way; what was done is handed on.
+    fn both<T: Debug>(&mut self, subject: StoreResult<T>, model: StoreResult<T>) -> Option<(T, T)> {
+        match (subject, model) {
+            (Ok(subject), Ok(model)) => Some((subject, model)),
+            (Err(subject), Err(model)) => {
+                assert_eq!(subject.kind, model.kind, "{subject} / {model}");
+                self.seen.insert(model.kind.as_str().into());
+                None
+            }
+            (subject, model) => panic!("{subject:?}, but the memory store says {model:?}"),
+        }
+    }
+
+    pub(super) fn appended(&mut self, subject: StoreResult<Appended>, model: StoreResult<Appended>) {
+        let Some((subject, model)) = self.both(subject, model) else { return };
+        assert_eq!(subject.receipts.len(), model.receipts.len());
+        for (s, m) in subject.receipts.iter().zip(&model.receipts) {
+            assert_eq!((&s.event_id, s.duplicate, s.met), (&m.event_id, m.duplicate, m.met), "{s:?} {m:?}");
+            if m.duplicate {
+                self.seen.insert("duplicate".into());
+            }
+            self.seqs.pair(s.seq, m.seq, "seq of a receipt");
+            self.maybe_run(s.run_id, m.run_id, "run of a receipt");
+            self.maybe_time(s.due_at, m.due_at, "due time of a receipt");
+        }
+    }
+
+    /// Gives back the batches in pairs.
+    pub(super) fn claimed(
+        &mut self,
+        subject: StoreResult<Claimed>,
+        model: StoreResult<Claimed>,
+    ) -> Vec<(Batch, Batch)> {
+        let Some((mut subject, mut model)) = self.both(subject, model) else { return Vec::new() };
+        self.reclaimed(&mut subject.reclaimed, &mut model.reclaimed);
+        self.time(subject.now, model.now, "now of a claim");
+        self.next_at(&subject, &model);
+        subject.batches.sort_by(|a, b| a.lane.cmp(&b.lane));
+        model.batches.sort_by(|a, b| a.lane.cmp(&b.lane));
+        let lanes =
+            |claimed: &Claimed| claimed.batches.iter().map(|b| b.lane.to_string()).collect::<Vec<_>>();
+        assert_eq!(lanes(&subject), lanes(&model), "the claimed lanes");
+        let pairs: Vec<_> = subject.batches.into_iter().zip(model.batches).collect();
+        for (s, m) in &pairs {
+            self.batch(s, m);
+        }
+        pairs
+    }
+
+    /// A store may ask to be looked at earlier than needed, but never later, and never again at once for nothing.
+    fn next_at(&self, subject: &Claimed, model: &Claimed) {
+        match (subject.next_at, model.next_at) {
+            (Some(s), Some(m)) => {
+                assert!(s <= m.after(TOLERANCE), "next_at {s} is later than {m}");
+                assert!(s > subject.now || m <= model.now, "next_at {s} sends the claimer into a loop");
+            }
+            (s, m) => assert_eq!(s, m, "next_at"),
+        }
+    }
+
+    fn batch(&mut self, s: &Batch, m: &Batch) {
+        self.seen.insert(format!("fired by {}", m.fired_by.as_str()));
+        self.run(s.run_id, m.run_id);
+        self.tokens.pair(s.token, m.token, "token of a batch");
+        self.seqs.pair(s.head_seq, m.head_seq, "head of a batch");
+        let facts = |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.fired_by);
+        assert_eq!(facts(s), facts(m), "a batch of {}", s.lane);
+        self.time(s.first_at, m.first_at, "first_at");
+        self.time(s.last_at, m.last_at, "last_at");
+        self.time(s.claimed_at, m.claimed_at, "claimed_at");
+        self.time(s.lease_until, m.lease_until, "lease_until");
+        self.events(&s.events, &m.events);
+    }
+
+    fn events(&mut self, subject: &[Event], model: &[Event]) {
+        let ids = |events: &[Event]| events.iter().map(|e| e.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(ids(subject), ids(model), "the events");
+        for (s, m) in subject.iter().zip(model) {
+            self.seqs.pair(s.seq, m.seq, "seq of an event");
+            assert_eq!((s.payload.as_str(), &s.headers), (m.payload.as_str(), &m.headers));
+            self.time(s.received_at, m.received_at, "received_at");
+        }
+    }
+
+    fn reclaimed(&mut self, subject: &mut [Reclaimed], model: &mut [Reclaimed]) {
+        subject.sort_by(|a, b| a.lane.cmp(&b.lane));
+        model.sort_by(|a, b| a.lane.cmp(&b.lane));
+        let facts = |all: &[Reclaimed]| {
+            all.iter().map(|r| (r.lane.clone(), r.worker.clone(), r.state)).collect::<Vec<_>>()
+        };
+        assert_eq!(facts(subject), facts(model), "the reclaimed lanes");
+        for (s, m) in subject.iter().zip(model.iter()) {
+            self.seen.insert(format!("reclaimed as {}", m.state));
+            self.run(s.run_id, m.run_id);
+            self.tokens.pair(s.token, m.token, "token of a reclaim");
+            self.time(s.claimed_at, m.claimed_at, "claimed_at of a reclaim");
+        }
+    }
+
+    pub(super) fn settled(&mut self, subject: StoreResult<Settled>, model: StoreResult<Settled>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        assert_eq!((s.state, s.repeated), (m.state, m.repeated), "the answer to a settle");
+        self.seen.insert(format!("settled as {}{}", m.state, if m.repeated { " again" } else { "" }));
+        self.maybe_time(s.next_at, m.next_at, "next_at of a settle");
+    }
+
+    pub(super) fn extended(&mut self, subject: StoreResult<Extended>, model: StoreResult<Extended>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        self.time(s.lease_until, m.lease_until, "lease_until of an extend");
+        self.seqs.pair(s.head_seq, m.head_seq, "head of an extend");
+        assert_eq!(s.newer, m.newer, "newer events");
+    }
+
+    pub(super) fn swept(&mut self, mut subject: Swept, mut model: Swept) {
+        self.reclaimed(&mut subject.reclaimed, &mut model.reclaimed);
+        let removed = |s: &Swept| (s.removed_runs, s.removed_events, s.removed_audit);
+        assert_eq!(removed(&subject), removed(&model), "runs, events and audit records removed");
+        if model.removed_runs > 0 {
+            self.seen.insert("removed by the retention".into());
+        }
+    }
+
+    /// All that can be read.
+    pub(super) async fn everything(&mut self, subject: &dyn Store, model: &dyn Store) {
+        self.listed_lanes(subject, model).await;
+        self.listed_runs(subject, model).await;
+        self.listed_audit(subject, model).await;
+        let (s, m) = (stats(subject).await, stats(model).await);
+        assert_eq!(s.len(), m.len(), "queues: {s:?} {m:?}");
+        for (s, m) in s.iter().zip(&m) {
+            let facts = |q: &quell_core::inspect::QueueStats| {
+                (q.tenant.clone(), q.queue.clone(), q.totals, q.running, q.paused_by.clone())
+            };
+            assert_eq!(facts(s), facts(m));
+            assert_eq!(s.oldest_due_ms.is_some(), m.oldest_due_ms.is_some(), "{s:?} {m:?}");
+        }
+        let (s, m) = (verify(subject).await, verify(model).await);
+        assert_eq!((s.queues, s.events, s.problems), (m.queues, m.events, m.problems));
+    }
+
+    async fn listed_lanes(&mut self, subject: &dyn Store, model: &dyn Store) {
+        let filter = || LaneFilter { limit: 3, ..LaneFilter::default() };
+        let (mut s, mut m) = (all_lanes(subject, filter()).await, all_lanes(model, filter()).await);
+        s.sort_by(|a, b| a.lane.cmp(&b.lane));
+        m.sort_by(|a, b| a.lane.cmp(&b.lane));
+        let lanes = |rows: &[LaneRow]| rows.iter().map(|r| r.lane.to_string()).collect::<Vec<_>>();
+        assert_eq!(lanes(&s), lanes(&m), "the lanes that are not idle");
+        for (s, m) in s.iter().zip(&m) {
+            self.lane_row(s, m);
+            let s = lane_detail(subject, &s.lane).await.expect("a listed lane is found");
+            let m = lane_detail(model, &m.lane).await.expect("a listed lane is found");
+            self.lane_detail(&s, &m);
+        }
+    }
+
+    fn lane_row(&mut self, s: &LaneRow, m: &LaneRow) {
+        let facts = |r: &LaneRow| (r.state, r.buffered, r.in_flight, r.paused_by.clone(), r.worker.clone());
+        assert_eq!(facts(s), facts(m), "lane {}", s.lane);
+        self.seqs.pair(s.head_seq, m.head_seq, "head of a lane");
+        self.tokens.pair(s.token.unwrap_or(0), m.token.unwrap_or(0), "token of a lane");
+        self.maybe_time(s.due_at, m.due_at, "due time of a lane");
+        self.maybe_time(s.claimed_at, m.claimed_at, "claimed_at of a lane");
+        self.maybe_time(s.lease_until, m.lease_until, "lease_until of a lane");
+        self.time(s.updated_at, m.updated_at, "updated_at of a lane");
+    }
+
+    fn lane_detail(&mut self, s: &LaneDetail, m: &LaneDetail) {
+        self.maybe_run(s.open_run, m.open_run, "open run of a lane");
+        self.maybe_run(s.current_run, m.current_run, "current run of a lane");
+        self.events(&s.events, &m.events);
+        let (s, m) = (&s.waiting, &m.waiting);
+        assert_eq!((s.buffered, s.due_by, s.expired), (m.buffered, m.due_by, m.expired));
+        assert_eq!((&s.lane_paused_by, &s.queue_paused_by), (&m.lane_paused_by, &m.queue_paused_by));
+        self.maybe_time(s.due_at, m.due_at, "due time of the open run");
+        self.maybe_time(s.capped_at, m.capped_at, "cap of the open run");
+        self.maybe_time(s.backoff_until, m.backoff_until, "end of the backoff");
+    }
+
+    async fn listed_runs(&mut self, subject: &dyn Store, model: &dyn Store) {
+        let filter = || RunFilter { limit: 7, ..RunFilter::default() };
+        let (mut s, mut m) = (all_runs(subject, filter()).await, all_runs(model, filter()).await);
+        s.sort_by(|a, b| (&a.lane, a.lo).cmp(&(&b.lane, b.lo)));
+        m.sort_by(|a, b| (&a.lane, a.lo).cmp(&(&b.lane, b.lo)));
+        let facts = |rows: &[RunRow]| {
+            rows.iter().map(|r| (r.lane.to_string(), r.state, r.events, r.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(facts(&s), facts(&m), "the runs");
+        for (s, m) in s.iter().zip(&m) {
+            self.run_row(s, m);
+            let s = run_detail(subject, s.id).await.expect("a listed run is found");
+            let m = run_detail(model, m.id).await.expect("a listed run is found");
+            assert_eq!((&s.result, &s.usage), (&m.result, &m.usage));
+            self.events(&s.list, &m.list);
+            assert_eq!(s.audit.len(), m.audit.len(), "audit of {}", s.row.id);
+        }
+    }
+
+    fn run_row(&mut self, s: &RunRow, m: &RunRow) {
+        self.run(s.id, m.id);
+        self.seqs.pair(s.lo, m.lo, "first event of a run");
+        self.seqs.pair(s.hi, m.hi, "last event of a run");
+        self.tokens.pair(s.token, m.token, "token of a run");
+        let facts = |r: &RunRow| {
+            (r.attempts, r.claims, r.retries, r.fired_by, r.worker.clone(), r.error.clone(), r.state)
+        };
+        assert_eq!(facts(s), facts(m), "run {} of {}", s.id, s.lane);
+        self.time(s.created_at, m.created_at, "created_at of a run");
+        self.time(s.last_at, m.last_at, "last_at of a run");
+        self.time(s.updated_at, m.updated_at, "updated_at of a run");
+        self.maybe_time(s.claimed_at, m.claimed_at, "claimed_at of a run");
+        self.maybe_time(s.heartbeat_at, m.heartbeat_at, "heartbeat_at of a run");
+        self.maybe_time(s.lease_until, m.lease_until, "lease_until of a run");
+        self.maybe_time(s.next_at, m.next_at, "next_at of a run");
+        self.maybe_time(s.completed_at, m.completed_at, "completed_at of a run");
+    }
+
+    /// Lane by lane: between lanes there is no order.
+    async fn listed_audit(&mut self, subject: &dyn Store, model: &dyn Store) {
+        let grouped = |records: Vec<AuditRecord>| {
+            let mut groups: BTreeMap<_, Vec<AuditRecord>> = BTreeMap::new();
+            for r in records {
+                groups.entry((r.tenant.clone(), r.queue.clone(), r.key.clone())).or_default().push(r);
+            }
+            groups
+        };
+        let s = grouped(trail(subject, AuditFilter::default()).await);
+        let m = grouped(trail(model, AuditFilter::default()).await);
+        assert_eq!(s.keys().collect::<Vec<_>>(), m.keys().collect::<Vec<_>>(), "lanes with audit");
+        for (s, m) in s.values().zip(m.values()) {
+            let facts = |r: &AuditRecord| {
+                let names = (r.worker.clone(), r.prior_worker.clone(), r.actor.clone());
+                (r.change, r.from, r.to, r.attempt, names)
+            };
+            let told = s.iter().map(facts).collect::<Vec<_>>();
+            assert_eq!(told, m.iter().map(facts).collect::<Vec<_>>(), "audit of {:?}", s[0].key);
+            for (s, m) in s.iter().zip(m) {
+                self.maybe_run(s.run, m.run, "run of a record");
+                self.tokens.pair(s.token, m.token, "token of a record");
+                self.seqs.pair(s.upto_seq, m.upto_seq, "upto_seq of a record");
+                self.time(s.at, m.at, "time of a record");
+                self.maybe_time(s.next_at, m.next_at, "next_at of a record");
+            }
+        }
+    }
+}
