@@ -139,9 +139,9 @@ impl Peers {
     }
 
     fn leave(&self) {
-        if let Ok(sender) = std::os::unix::net::UnixDatagram::unbound() {
-            let _ = sender.send_to(&[0], &self.own);
-        }
+        // Ends a receive that is under way, also when the folder has been removed meanwhile. Systems that refuse it
+        // for a socket without a peer let the receive run into its time limit.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let _ = std::fs::remove_file(&self.own);
     }
 }
