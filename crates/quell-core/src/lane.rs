@@ -253,6 +253,15 @@ impl Lane {
         }
     }
 
+    /// When the run that holds this event is due as things stand; nothing when it is running or has ended.
+    pub fn waits_until(&self, seq: u64) -> Option<Timestamp> {
+        match (&self.current, &self.open) {
+            (Some(c), _) if c.lo <= seq && seq <= c.hi => (c.state != RunState::Running).then_some(c.due_at),
+            (_, Some(open)) if open.lo <= seq => Some(open.window.due().0),
+            _ => None,
+        }
+    }
+
     /// When the lease ends, if it is running: the value behind the lease index.
     pub fn lease_at(&self) -> Option<Timestamp> {
         self.current.as_ref().filter(|c| c.state == RunState::Running).map(|c| c.lease_until)

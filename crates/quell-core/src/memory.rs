@@ -243,7 +243,7 @@ impl World {
             seq,
             run_id: lane.open.map(|o| lane.run_id(o.number)),
             duplicate: false,
-            due_at: lane.open.map(|o| o.window.due().0),
+            due_at: lane.waits_until(seq),
             met: Some(met),
         };
         self.totals(&new.lane).appended(1);
@@ -258,7 +258,7 @@ impl World {
             seq,
             run_id: place.map(|(number, _)| lane.run_id(number)),
             duplicate: true,
-            due_at: place.filter(|(_, state)| !state.is_final()).and_then(|_| lane.due_at()),
+            due_at: lane.waits_until(seq),
             met: None,
         }
     }
@@ -511,7 +511,9 @@ impl World {
         self.lanes.retain(|key, l| {
             let quiet = l.lane.state().is_none() && l.lane.paused.is_none();
             let known = finished.iter().any(|r| r.lane == l.lane.id)
-                || audit.iter().any(|r| r.key.as_ref() == Some(&key.key) && r.queue == key.queue);
+                || audit.iter().any(|r| {
+                    r.key.as_ref() == Some(&key.key) && r.queue == key.queue && r.tenant == key.tenant
+                });
             !quiet || known || !l.events.is_empty()
         });
     }

@@ -90,7 +90,7 @@ pub struct Receipt {
     /// The run in which the event waits at this moment (for a duplicate: the one it is or was in, if still known).
     pub run_id: Option<RunId>,
     pub duplicate: bool,
-    /// When the lane will be due as things stand; missing when it is not waiting.
+    /// When that run is due as things stand; missing when it is running or has ended.
     pub due_at: Option<Timestamp>,
     /// What the lane was doing, for the log.
     #[serde(skip)]

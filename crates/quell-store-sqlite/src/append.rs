@@ -30,7 +30,10 @@ enum Plan {
         seq: u64,
     },
     /// The same as this earlier event of the request.
-    Repeats(usize),
+    Repeats {
+        queue: u64,
+        first: usize,
+    },
 }
 
 pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Appended> {
@@ -41,7 +44,9 @@ pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Ap
         let receipt = match plan {
             Plan::New { queue } => store(tx, queue, event).map_err(|e| not_done(&e))?,
             Plan::Duplicate { queue, seq } => duplicate(tx, queue, event, seq).map_err(|e| not_done(&e))?,
-            Plan::Repeats(index) => Receipt { duplicate: true, met: None, ..receipts[index].clone() },
+            Plan::Repeats { queue, first } => {
+                duplicate(tx, queue, event, receipts[first].seq).map_err(|e| not_done(&e))?
+            }
         };
         receipts.push(receipt);
     }
@@ -78,7 +83,7 @@ fn plan(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
                 if request.events[earlier].payload.fingerprint() != event.payload.fingerprint() {
                     return Err(id_conflict(&event.lane, event.id.id()));
                 }
-                Plan::Repeats(earlier)
+                Plan::Repeats { queue, first: earlier }
             }
             (None, None) => {
                 check_room(lane.map_or(0, |(_, n)| n), &mut news, event)?;
@@ -173,7 +178,7 @@ fn duplicate(tx: &mut Tx<'_>, queue: u64, event: &NewEvent, seq: u64) -> rusqlit
         seq,
         run_id: place.map(|(number, _)| lane.run_id(number)),
         duplicate: true,
-        due_at: place.filter(|(_, state)| !state.is_final()).and_then(|_| lane.due_at()),
+        due_at: lane.waits_until(seq),
         met: None,
     })
 }

@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::not_done;
 use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values};
-use crate::tx::{QueueRow, Tx};
+use crate::tx::{QueueRow, Tx, paused_by, queue_pauses};
 
 const LANE_DUE: &str =
     concat!(include_str!("../sql/lane.sql"), "WHERE queue_id = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3");
@@ -82,15 +82,28 @@ pub(crate) fn nothing_due(
     request: &ClaimRequest,
     now: Timestamp,
 ) -> rusqlite::Result<Option<Claimed>> {
-    let mut first = None;
+    let (mut next, mut work) = (None, false);
+    let pauses = queue_pauses(connection)?;
     queues_by_time(connection, |row| {
-        if policy_for(request, &row).is_some() {
-            first = row.next_at;
+        if policy_for(request, &row).is_none() {
+            return Ok(true);
         }
-        Ok(first.is_none())
+        work |= row.next_at.is_some_and(|t| t <= now);
+        if work || is_later(row.next_at, next) {
+            return Ok(false);
+        }
+        // The queue's own time may be early, for instance after the last lane was settled: the lanes tell exactly.
+        let held = paused_by(&pauses, row.tenant.as_str(), row.name.as_str()).is_some();
+        let when = if held { earliest_lease(connection, row.id)? } else { earliest(connection, row.id)? };
+        next = [next, when].into_iter().flatten().min();
+        Ok(true)
     })?;
-    let idle = first.is_none_or(|t| t > now);
-    Ok(idle.then(|| Claimed { now, next_at: first, ..Claimed::default() }))
+    Ok((!work).then(|| Claimed { now, next_at: next, ..Claimed::default() }))
+}
+
+/// Whether a queue that is not due before `this` cannot change `best` any more.
+fn is_later(this: Option<Timestamp>, best: Option<Timestamp>) -> bool {
+    best.is_some_and(|best| this.is_some_and(|this| this >= best))
 }
 
 struct Work {
@@ -378,13 +391,13 @@ fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<T
     let mut next: Option<Timestamp> = None;
     let connection = tx.connection;
     queues_by_time(connection, |row| {
-        if next.is_some_and(|n| row.next_at.is_some_and(|t| t >= n)) {
+        if is_later(row.next_at, next) {
             return Ok(false);
         }
         let Some(policy) = policy_for(request, &row) else { return Ok(true) };
         let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
         let held = full || tx.queue_paused(&row)?;
-        let when = if held { earliest_lease(connection, row.id)? } else { row.next_at };
+        let when = if held { earliest_lease(connection, row.id)? } else { earliest(connection, row.id)? };
         next = [next, when].into_iter().flatten().min();
         Ok(true)
     })?;
