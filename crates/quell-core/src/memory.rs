@@ -295,17 +295,19 @@ impl World {
                 claimed.batches.push(self.hand_out(now, &key, request, &policy));
             }
         }
-        claimed.next_at = self.lanes.keys().filter_map(|key| self.next_at(key, request)).min();
+        claimed.next_at = self.lanes.keys().filter_map(|key| self.next_at(now, key, request)).min();
         claimed
     }
 
     /// When this claimer should look at the lane again. A queue at its `max_running` is woken by a settle instead.
-    fn next_at(&self, key: &LaneKey, request: &ClaimRequest) -> Option<Timestamp> {
+    /// An expired lease that this claimer may not take back is left for others.
+    fn next_at(&self, now: Timestamp, key: &LaneKey, request: &ClaimRequest) -> Option<Timestamp> {
         let policy = self.policy(key, request)?;
         let lane = &self.lanes[key].lane;
         let full = policy.max_running.is_some_and(|max| self.running(key) >= u64::from(max));
         let due = lane.due_at().filter(|_| !full && self.queue_paused(key).is_none());
-        [due, lane.lease_at()].into_iter().flatten().min()
+        let lease = lane.lease_at().filter(|until| request.reclaim || *until > now);
+        [due, lease].into_iter().flatten().min()
     }
 
     /// The policy under which this claim may take the lane, if at all.
@@ -478,6 +480,7 @@ impl World {
     ) -> bool {
         if changed {
             let tenant = scope.tenant.unwrap_or_else(Tenant::none);
+            self.queues.entry((tenant.clone(), scope.queue.clone())).or_default();
             self.push_audit(at, tenant, scope.queue, None, None, lane::plain(change), Some(actor));
         }
         changed

@@ -22,18 +22,11 @@ const LANE_BY_KEY: &str = concat!(include_str!("../sql/lane.sql"), "WHERE queue_
 
 /// What will be done with one event.
 enum Plan {
-    New {
-        queue: u64,
-    },
-    Duplicate {
-        queue: u64,
-        seq: u64,
-    },
+    New,
+    /// The same as the event with this sequence number.
+    Duplicate(u64),
     /// The same as this earlier event of the request.
-    Repeats {
-        queue: u64,
-        first: usize,
-    },
+    Repeats(usize),
 }
 
 pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Appended> {
@@ -42,11 +35,9 @@ pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Ap
     let mut receipts: Vec<Receipt> = Vec::with_capacity(plans.len());
     for (event, plan) in request.events.iter().zip(plans) {
         let receipt = match plan {
-            Plan::New { queue } => store(tx, queue, event).map_err(|e| not_done(&e))?,
-            Plan::Duplicate { queue, seq } => duplicate(tx, queue, event, seq).map_err(|e| not_done(&e))?,
-            Plan::Repeats { queue, first } => {
-                duplicate(tx, queue, event, receipts[first].seq).map_err(|e| not_done(&e))?
-            }
+            Plan::New => store(tx, event).map_err(|e| not_done(&e))?,
+            Plan::Duplicate(seq) => duplicate(tx, event, seq).map_err(|e| not_done(&e))?,
+            Plan::Repeats(first) => duplicate(tx, event, receipts[first].seq).map_err(|e| not_done(&e))?,
         };
         receipts.push(receipt);
     }
@@ -59,12 +50,14 @@ fn plan(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
     let mut plans = Vec::with_capacity(request.events.len());
     for (index, event) in request.events.iter().enumerate() {
         let LaneKey { tenant, queue, key } = &event.lane;
-        let queue = tx.queue_id(tenant, queue).map_err(|e| not_done(&e))?;
         let given = matches!(event.id, NewEventId::Given(_));
-        let lane = tx
-            .pending_lane(queue, key.as_str())
-            .map_err(|e| not_done(&e))?
-            .map(|p| (p.row.lane.id, p.row.lane.events()));
+        // A refused request leaves no trace, so a queue that is not there yet is not made here.
+        let queue = tx.find_queue(tenant, queue).map_err(|e| not_done(&e))?;
+        let lane = match queue {
+            Some(queue) => tx.pending_lane(queue, key.as_str()).map_err(|e| not_done(&e))?,
+            None => None,
+        };
+        let lane = lane.map(|pending| (pending.row.lane.id, pending.row.lane.events()));
         let mut known = None;
         if let Some((lane, _)) = lane
             && (given || request.repeat)
@@ -77,20 +70,20 @@ fn plan(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
                 if print.is_some_and(|first| first != event.payload.fingerprint()) {
                     return Err(id_conflict(&event.lane, event.id.id()));
                 }
-                Plan::Duplicate { queue, seq }
+                Plan::Duplicate(seq)
             }
             (None, Some(earlier)) => {
                 if request.events[earlier].payload.fingerprint() != event.payload.fingerprint() {
                     return Err(id_conflict(&event.lane, event.id.id()));
                 }
-                Plan::Repeats { queue, first: earlier }
+                Plan::Repeats(earlier)
             }
             (None, None) => {
                 check_room(lane.map_or(0, |(_, n)| n), &mut news, event)?;
                 if given {
                     ids.insert((&event.lane, event.id.id()), index);
                 }
-                Plan::New { queue }
+                Plan::New
             }
         };
         plans.push(plan);
@@ -121,8 +114,9 @@ fn find_event(tx: &Tx<'_>, lane: u64, id: &EventId) -> rusqlite::Result<Option<(
     tx.connection.prepare_cached(sql)?.query_row((id.as_str(), lane), read).optional()
 }
 
-fn store(tx: &mut Tx<'_>, queue: u64, event: &NewEvent) -> rusqlite::Result<Receipt> {
+fn store(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Receipt> {
     let now = tx.now;
+    let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let key = event.lane.key.as_str();
     if tx.pending_lane(queue, key)?.is_none() {
         let lane = Lane::new(tx.fresh(), now);
@@ -169,7 +163,8 @@ fn store(tx: &mut Tx<'_>, queue: u64, event: &NewEvent) -> rusqlite::Result<Rece
 }
 
 /// The first event's receipt; nothing moves.
-fn duplicate(tx: &mut Tx<'_>, queue: u64, event: &NewEvent, seq: u64) -> rusqlite::Result<Receipt> {
+fn duplicate(tx: &mut Tx<'_>, event: &NewEvent, seq: u64) -> rusqlite::Result<Receipt> {
+    let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let pending = tx.pending_lane(queue, event.lane.key.as_str())?.expect("the plan found the lane");
     let lane = pending.row.lane.clone();
     let place = place_of_event(tx.connection, &lane, seq)?;

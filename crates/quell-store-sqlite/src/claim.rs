@@ -16,7 +16,7 @@ use quell_core::lane::{Attention, Claimer, Rest, Taken};
 use quell_core::limits;
 use quell_core::store::{ClaimQueues, ClaimRequest, Claimed, Reclaimed, RunPolicy};
 use quell_core::window::Cut;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::error::not_done;
 use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values};
@@ -94,7 +94,7 @@ pub(crate) fn nothing_due(
         }
         // The queue's own time may be early, for instance after the last lane was settled: the lanes tell exactly.
         let held = paused_by(&pauses, row.tenant.as_str(), row.name.as_str()).is_some();
-        let when = if held { earliest_lease(connection, row.id)? } else { earliest(connection, row.id)? };
+        let when = earliest_for(connection, request, now, &row, held)?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)
     })?;
@@ -148,10 +148,8 @@ fn claim_queue(
     share: usize,
     work: &mut Work,
 ) -> rusqlite::Result<()> {
-    if request.reclaim {
-        let reclaimed = reclaim_expired(tx, queue, &mut work.pushes)?;
-        work.claimed.reclaimed.extend(reclaimed);
-    }
+    let reclaimed = reclaim_expired(tx, queue, request.reclaim, &mut work.pushes)?;
+    work.claimed.reclaimed.extend(reclaimed);
     let paused = tx.queue_paused(queue)?;
     let max_running = policy.max_running.map(u64::from);
     let row = tx.queue(queue.id)?;
@@ -195,10 +193,11 @@ fn claim_queue(
     Ok(())
 }
 
-/// Takes back the leases of a queue that ran out, and pushes the entries of those that were extended.
+/// Takes back the leases of a queue that ran out, if allowed, and pushes the entries of those that were extended.
 pub(crate) fn reclaim_expired(
     tx: &mut Tx<'_>,
     queue: &QueueRow,
+    allowed: bool,
     budget: &mut usize,
 ) -> rusqlite::Result<Vec<Reclaimed>> {
     let mut reclaimed = Vec::new();
@@ -209,12 +208,15 @@ pub(crate) fn reclaim_expired(
         }
         for lane in lanes {
             *budget = budget.saturating_sub(1);
-            if lane.lane.attention(tx.now) == Attention::Expired {
-                reclaimed.push(crate::settle::reclaim(tx, queue, lane)?);
-            } else {
+            if lane.lane.attention(tx.now) != Attention::Expired {
                 let sql = "UPDATE lane SET lease_at = ?2 WHERE id = ?1";
                 tx.execute(sql, [number(lane.lane.id), maybe_at(lane.lane.lease_at())])?;
+            } else if allowed {
+                reclaimed.push(crate::settle::reclaim(tx, queue, lane)?);
             }
+        }
+        if !allowed {
+            break; // What is left there is for those who may take it back.
         }
     }
     Ok(reclaimed)
@@ -362,34 +364,49 @@ fn read_batch(
 
 /// The earliest entry of a queue's lanes.
 pub(crate) fn earliest(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
-    let due = first_entry(
-        connection,
-        queue,
-        "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL",
-    )?;
-    let lease = earliest_lease(connection, queue)?;
+    let due = earliest_due(connection, queue)?;
+    let lease = earliest_lease(connection, queue, i64::MIN)?;
     Ok([due, lease].into_iter().flatten().min())
 }
 
-fn earliest_lease(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
-    first_entry(
-        connection,
-        queue,
-        "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at IS NOT NULL",
-    )
+fn earliest_due(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
+    let sql = "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL";
+    first_entry(connection, sql, [queue])
 }
 
-fn first_entry(connection: &Connection, queue: u64, sql: &str) -> rusqlite::Result<Option<Timestamp>> {
-    let found: Option<Option<i64>> =
-        connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0)).optional()?;
-    Ok(found.flatten().map(Timestamp::from_millis))
+/// An expired lease that this claimer may not take back is left for others, who look for it themselves.
+fn earliest_for(
+    connection: &Connection,
+    request: &ClaimRequest,
+    now: Timestamp,
+    row: &QueueRow,
+    held: bool,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let due = if held { None } else { earliest_due(connection, row.id)? };
+    let after = if request.reclaim { i64::MIN } else { now.as_millis() };
+    let lease = earliest_lease(connection, row.id, after)?;
+    Ok([due, lease].into_iter().flatten().min())
+}
+
+fn earliest_lease(connection: &Connection, queue: u64, after: i64) -> rusqlite::Result<Option<Timestamp>> {
+    let sql = "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at > ?2";
+    first_entry(connection, sql, (queue, after))
+}
+
+fn first_entry(
+    connection: &Connection,
+    sql: &str,
+    of: impl rusqlite::Params,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let found: Option<i64> = connection.prepare_cached(sql)?.query_row(of, |row| row.get(0))?;
+    Ok(found.map(Timestamp::from_millis))
 }
 
 /// When this claimer should look again. A paused queue and one at its `max_running` count only with their leases:
 /// their due lanes become claimable by a resume or a settle, which wake.
 fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<Timestamp>> {
     let mut next: Option<Timestamp> = None;
-    let connection = tx.connection;
+    let (connection, now) = (tx.connection, tx.now);
     queues_by_time(connection, |row| {
         if is_later(row.next_at, next) {
             return Ok(false);
@@ -397,7 +414,7 @@ fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<T
         let Some(policy) = policy_for(request, &row) else { return Ok(true) };
         let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
         let held = full || tx.queue_paused(&row)?;
-        let when = if held { earliest_lease(connection, row.id)? } else { earliest(connection, row.id)? };
+        let when = earliest_for(connection, request, now, &row, held)?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)
     })?;

@@ -39,7 +39,7 @@ fn take_back(tx: &mut Tx<'_>, swept: &mut Swept) -> rusqlite::Result<()> {
         .collect::<rusqlite::Result<_>>()?;
     let mut budget = limits::SWEEP_LANES_STEP;
     for queue in queues {
-        let found = reclaim_expired(tx, &queue, &mut budget)?;
+        let found = reclaim_expired(tx, &queue, true, &mut budget)?;
         if !found.is_empty() {
             let next = earliest(tx.connection, queue.id)?;
             tx.due(queue.id, next)?;

@@ -96,7 +96,9 @@ pub async fn pitfall_06_there_is_one_due_time_wherever_it_is_read(world: &dyn Wo
         assert_eq!(lane_row(&*store, &lane("chat", "k1")).await.and_then(|r| r.due_at), due);
         let run = run_detail(&*store, receipt.run_id.expect("a run")).await.expect("it is shown");
         assert_eq!(run.row.next_at, due);
-        assert_eq!(claim(&*store, claim_request(&worker("w"))).await.next_at, due);
+        // A claimer may be told to look earlier, but never later and never at once for nothing.
+        let told = claim(&*store, claim_request(&worker("w"))).await;
+        assert!(told.next_at.is_some_and(|at| told.now < at && Some(at) <= due), "{told:?} for {due:?}");
         world.advance(secs(10)).await;
     }
 }
