@@ -57,6 +57,8 @@ struct Inner {
 pub enum EngineError {
     #[error("unknown queue {queue:?}; the configuration knows {}", list_of(.known))]
     UnknownQueue { queue: QueueName, known: Vec<QueueName> },
+    #[error("queue {queue:?} has no handler in this process: its lanes are claimed by workers elsewhere")]
+    NoHandler { queue: QueueName },
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(transparent)]

@@ -1,8 +1,9 @@
 //! Keeping leases: one task for all runs of a worker, with one timer.
 //!
-//! Handlers never hold up a heartbeat: the moments at which drivers want to be woken stand in one ordered map, and this
-//! task works it off whatever the handlers and the worker's loop do. A run that ends before it first has to wait is
-//! never entered, so short runs cost no timer at all.
+//! Handlers never hold up a heartbeat: the moments at which drivers want to be woken stand in one ordered map, which is
+//! filled before a handler starts, and this task works it off whatever the handlers and the worker's loop do (as long as
+//! one thread of the runtime is free: a handler that blocks its thread should use a blocking task). Its one timer is set
+//! anew only for a moment that is earlier than the one it waits for, so short runs cost two map operations and no timer.
 //!
 //! What a driver decides when it is woken (renew, stop the handler, settle again) is `quell-core/src/step`.
 
@@ -21,10 +22,17 @@ use crate::running::Running;
 pub(crate) struct Heartbeats {
     store: Arc<dyn Store>,
     time: Arc<dyn Time>,
-    /// Who wants to be woken when; the number tells apart those of one moment.
-    due: Mutex<BTreeMap<(Tick, u64), Arc<Running>>>,
-    /// An earlier moment than all others was entered.
+    due: Mutex<Due>,
+    /// An earlier moment than the one the task sleeps until was entered.
     sooner: Notify,
+}
+
+#[derive(Default)]
+struct Due {
+    /// Who wants to be woken when; the number tells apart those of one moment.
+    runs: BTreeMap<(Tick, u64), Arc<Running>>,
+    /// Until when the task sleeps, perhaps for a run that has ended since.
+    armed: Option<Tick>,
 }
 
 impl Heartbeats {
@@ -40,18 +48,21 @@ impl Heartbeats {
     pub(crate) fn enter(&self, running: &Arc<Running>, before: Option<Tick>, at: Tick) {
         let mut due = self.due();
         if let Some(before) = before {
-            due.remove(&(before, running.number()));
+            due.runs.remove(&(before, running.number()));
         }
-        let first = due.first_key_value().is_none_or(|((first, _), _)| at < *first);
-        due.insert((at, running.number()), running.clone());
+        due.runs.insert((at, running.number()), running.clone());
+        let sooner = due.armed.is_none_or(|armed| at < armed);
+        if sooner {
+            due.armed = Some(at);
+        }
         drop(due);
-        if first {
+        if sooner {
             self.sooner.notify_one();
         }
     }
 
     pub(crate) fn leave(&self, running: &Running, at: Tick) {
-        self.due().remove(&(at, running.number()));
+        self.due().runs.remove(&(at, running.number()));
     }
 
     /// Sends one renewal. Its own task, so that a slow answer delays no other run.
@@ -93,22 +104,25 @@ impl Heartbeats {
         }
     }
 
-    /// Those whose moment has come, or else the next moment.
+    /// Those whose moment has come, or else the next moment, for which the timer is then set.
     fn take_due(&self) -> Result<Vec<Arc<Running>>, Option<Tick>> {
         let now = self.now();
         let mut due = self.due();
         let mut taken = Vec::new();
-        while let Some(entry) = due.first_entry() {
+        let mut next = None;
+        while let Some(entry) = due.runs.first_entry() {
             let at = entry.key().0;
             if at > now {
-                return if taken.is_empty() { Err(Some(at)) } else { Ok(taken) };
+                next = Some(at);
+                break;
             }
             taken.push(entry.remove());
         }
-        if taken.is_empty() { Err(None) } else { Ok(taken) }
+        due.armed = next;
+        if taken.is_empty() { Err(next) } else { Ok(taken) }
     }
 
-    fn due(&self) -> MutexGuard<'_, BTreeMap<(Tick, u64), Arc<Running>>> {
+    fn due(&self) -> MutexGuard<'_, Due> {
         self.due.lock().expect("no panic happens while the map is locked")
     }
 }

@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Has itself woken when the driver wants it. Called before every wait, so that what never waits never asks.
+    /// Has itself woken when the driver wants it.
     pub(crate) fn watch(self: &Arc<Self>, heartbeats: &Heartbeats) {
         let mut inner = self.inner();
         if inner.ended {
@@ -150,6 +150,10 @@ impl Running {
         }
     }
 
+    fn has_orders(&self) -> bool {
+        !self.inner().orders.is_empty()
+    }
+
     fn put_back(&self, order: Order) {
         self.inner().orders.push_front(order);
     }
@@ -167,7 +171,8 @@ pub(crate) struct Surroundings {
     pub(crate) stopping: CancellationToken,
 }
 
-/// Does what the driver orders, until the attempt is over.
+/// Does what the driver orders, until the attempt is over. The driver has been started and is watched already: from
+/// here on the handler may block this very task, and its lease is kept all the same.
 pub(crate) async fn drive(
     around: Arc<Surroundings>,
     running: Arc<Running>,
@@ -176,7 +181,6 @@ pub(crate) async fn drive(
 ) -> RunEnd {
     let heartbeats = &around.heartbeats;
     let mut batch = Some(batch);
-    running.step(heartbeats, RunInput::Start);
     loop {
         match running.next_order(heartbeats).await {
             Order::Dispatch => {
@@ -210,13 +214,15 @@ async fn handle(
     // Nothing of ours is shared with the handler's future, so nothing of ours can be left half-changed by its panic.
     let work = AssertUnwindSafe(async { handler.answer(&run).await }).catch_unwind();
     let mut work = pin!(work);
-    if let Poll::Ready(end) = futures_util::poll!(work.as_mut()) {
+    // A task that waited long for its turn may have been told to stop already; then the handler does not even begin.
+    if !running.has_orders()
+        && let Poll::Ready(end) = futures_util::poll!(work.as_mut())
+    {
         return handler_end(end);
     }
     loop {
         tokio::select! {
             biased;
-            end = work.as_mut() => return handler_end(end),
             order = running.next_order(&around.heartbeats) => match order {
                 Order::Stopping => run.stopping().cancel(),
                 Order::StopHandler(why) => {
@@ -227,7 +233,8 @@ async fn handle(
                     running.put_back(other);
                     return HandlerEnd::Stopped;
                 }
-            }
+            },
+            end = work.as_mut() => return handler_end(end),
         }
     }
 }

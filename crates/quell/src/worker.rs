@@ -93,6 +93,7 @@ pub struct Worker {
     settings: LoopSettings,
     /// Who handles the queue of each slot.
     slots: Vec<SlotHandler>,
+    state: watch::Sender<WorkerState>,
 }
 
 struct SlotHandler {
@@ -101,7 +102,7 @@ struct SlotHandler {
 }
 
 impl Worker {
-    /// Refuses a queue that the settings do not know.
+    /// Refuses a queue that the settings do not know or that has no handler in this process.
     pub fn new(engine: Engine, options: WorkerOptions) -> Result<Worker, EngineError> {
         let id = Arc::new(engine.worker_id());
         let (queues, slots) = choose_queues(&engine, &options)?;
@@ -115,11 +116,16 @@ impl Worker {
             until_idle: options.until_idle,
             ..LoopSettings::new(id.clone(), queues)
         };
-        Ok(Worker { engine, id, settings, slots })
+        Ok(Worker { engine, id, settings, slots, state: watch::Sender::new(WorkerState::Startup) })
     }
 
     pub fn id(&self) -> &WorkerId {
         &self.id
+    }
+
+    /// What the loop is doing, for those who show it.
+    pub fn state(&self) -> watch::Receiver<WorkerState> {
+        self.state.subscribe()
     }
 
     /// The queues that this worker takes lanes of; nothing means every queue there is.
@@ -186,7 +192,13 @@ fn choose_queues(
     let (mut listed, mut slots) = (Vec::new(), Vec::new());
     for name in names {
         let queue = settings.queue(&name).ok_or_else(|| unknown_queue(settings, &name))?;
-        let Some(handler) = slot(&queue) else { continue };
+        let Some(handler) = slot(&queue) else {
+            // Asked for by name it is a mistake; among all queues it is simply somebody else's.
+            if options.queues.contains(&name) {
+                return Err(EngineError::NoHandler { queue: name });
+            }
+            continue;
+        };
         slots.push(handler);
         listed.push(LoopQueue { queue: name, policy: queue.run.clone(), concurrency: queue.concurrency });
     }
@@ -259,6 +271,7 @@ impl Performer {
         match effect {
             LoopEffect::State { from, to } => {
                 observe::worker_state(&self.worker.id, from, to, self.machine.running());
+                self.worker.state.send_replace(to);
             }
             LoopEffect::Sweep(request) => {
                 self.call = Some(Box::pin(async move { LoopInput::Swept(store.sweep(request).await) }));
@@ -266,13 +279,10 @@ impl Performer {
             LoopEffect::Claim(request) => {
                 self.call = Some(Box::pin(async move { LoopInput::Claimed(store.claim(request).await) }));
             }
-            LoopEffect::Run { batch, slot, sent } => {
-                self.start(batch, slot, sent);
-            }
+            LoopEffect::Run { batch, slot, sent } => self.start(batch, slot, sent, None),
             LoopEffect::HandBack { batch, slot, sent } => {
-                let now = RunInput::Shutdown { finish_by: Tick::default() };
-                let running = self.start(batch, slot, sent);
-                running.step(&self.around.heartbeats, now);
+                let at_once = RunInput::Shutdown { finish_by: Tick::default() };
+                self.start(batch, slot, sent, Some(at_once));
             }
             LoopEffect::WakeAt(at) => self.alarm.set(at),
             LoopEffect::StopRuns { finish_by } => {
@@ -290,13 +300,19 @@ impl Performer {
         }
     }
 
-    fn start(&mut self, batch: Batch, slot: Slot, sent: Tick) -> Arc<Running> {
+    /// Starts a run's driver, then its task. In this order, and here: a task could be held up by its handler before
+    /// anybody knows that there is a lease to keep.
+    fn start(&mut self, batch: Batch, slot: Slot, sent: Tick, first: Option<RunInput>) {
         let SlotHandler { handler, run } = &self.worker.slots[slot.0];
         observe::lease_acquired(&batch, &self.worker.id);
         self.report.claimed += 1;
         let chance = self.worker.engine.chance().unit();
         let driver = RunDriver::new(RunTicket::of(&batch), run.clone(), sent, chance);
         let running = Running::new(self.report.claimed, driver);
+        for input in first.into_iter().chain([RunInput::Start]) {
+            running.step(&self.around.heartbeats, input);
+        }
+        running.watch(&self.around.heartbeats);
         let (around, handler) = (self.around.clone(), handler.clone());
         let (task_of, worker) = (running.clone(), self.worker.id.clone());
         let task = self.runs.spawn(async move {
@@ -306,8 +322,7 @@ impl Performer {
             observe::lease_released(&lane, ticket, &worker, held, &end);
             end
         });
-        self.live.insert(task.id(), Live { running: running.clone(), slot });
-        running
+        self.live.insert(task.id(), Live { running, slot });
     }
 
     /// One run has ended; takes all others that have, too, so that one claim fills all free places.

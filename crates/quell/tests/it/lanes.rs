@@ -3,8 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quell::clock::{Chance, SteppedTime};
+use quell::config::{Flags, Settings, SettingsInput};
+use quell::quell_core::event::{Payload, QueueName, Tenant};
 use quell::quell_core::lifecycle::RunState;
-use quell::{Queue, Run, from_fn};
+use quell::quell_core::step::WorkerState;
+use quell::{Engine, Incoming, Queue, Run, Shutdown, Worker, WorkerOptions, from_fn};
 
 use crate::support::{Crowd, TestStore, engine, engine_with, lane_of, pass, run_of, send, start, until};
 
@@ -118,4 +122,49 @@ async fn a_burst_is_one_batch_when_it_is_over() {
     pass(105).await;
     assert_eq!(*sizes.lock().unwrap(), [5]);
     worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_takes_only_the_queues_and_the_tenant_it_is_given() {
+    let (store, one, other) = (TestStore::new(), Arc::new(Crowd::default()), Arc::new(Crowd::default()));
+    let queues = [("one", slow(&one)), ("other", slow(&other)), ("elsewhere", Queue::none())];
+    let (engine, options) = engine_with(&store, &queues, 10, Duration::from_secs(5)).await;
+    let name = |text| QueueName::new(text).unwrap();
+    let only = |queue, tenant: Option<&str>| WorkerOptions {
+        queues: vec![name(queue)],
+        tenant: tenant.map(|t| Tenant::new(t).unwrap()),
+        ..options.clone()
+    };
+    let refused = |queue| Worker::new(engine.clone(), only(queue, None)).err().map(|e| e.to_string());
+    assert!(refused("nowhere").is_some_and(|text| text.starts_with("unknown queue \"nowhere\"")));
+    assert!(refused("elsewhere").is_some_and(|text| text.contains("no handler in this process")));
+
+    for (queue, tenant) in [("one", ""), ("one", "acme"), ("other", "acme")] {
+        let payload = Payload::from_json(b"1").unwrap();
+        let event = Incoming::new(queue, "k", payload).unwrap().tenant(tenant).unwrap();
+        engine.append(vec![event]).await.unwrap();
+    }
+    let worker = start(&engine, &only("one", Some("acme")));
+    pass(60_000).await;
+    assert_eq!((one.total(), other.total()), (1, 0));
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_configuration_every_queue_is_served() {
+    let store = TestStore::new();
+    let none = std::collections::BTreeMap::new();
+    let input = SettingsInput { config: None, env: &none, flags: Flags::default() };
+    let settings = Settings::resolve(input).unwrap();
+    let (time, chance) = (Arc::new(SteppedTime::new()), Arc::new(Chance::seeded(1)));
+    let engine = Engine::with_parts(store.clone(), settings, time, chance);
+    for queue in ["one", "another", "transcripts"] {
+        engine.send(queue, "k", serde_json::json!(1)).await.unwrap();
+    }
+    let options = WorkerOptions { until_idle: true, ..WorkerOptions::default() };
+    let worker = Worker::new(engine.clone(), options).unwrap();
+    assert_eq!(worker.queues(), None);
+    let state = worker.state();
+    assert_eq!(worker.run(Shutdown::new()).await.settled, 3);
+    assert_eq!(*state.borrow(), WorkerState::Stopped);
 }

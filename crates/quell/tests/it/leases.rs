@@ -137,3 +137,21 @@ async fn a_settlement_with_a_lost_answer_is_repeated_and_counts_once() {
     assert_eq!((run.row.state, settled, crowd.total()), (RunState::Succeeded, 1, 1));
     assert_eq!(worker.stop().await.settled, 1);
 }
+
+/// Real time and real threads: a handler that never yields holds up its own task and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_handler_that_blocks_its_thread_keeps_its_lease() {
+    let store = TestStore::new();
+    let queue = Queue::none().lease(Duration::from_secs(2)).handler(from_fn(|_run: Run| async {
+        let (_keep, never) = std::sync::mpsc::channel::<()>();
+        never.recv_timeout(Duration::from_millis(2_600)).ok();
+    }));
+    let (engine, options) = engine(&store, queue).await;
+    let receipt = send(&engine, "k").await;
+    let worker = start(&engine, &options);
+    until("it is over", async || run_of(&engine, &receipt).await.row.state.is_final()).await;
+    let run = run_of(&engine, &receipt).await.row;
+    assert_eq!((run.state, run.claims), (RunState::Succeeded, 1));
+    assert!(store.calls_of("extend") >= 2, "{}", store.calls_of("extend"));
+    worker.stop().await;
+}
