@@ -1,1 +1,58 @@
-fn main() {}
+//! The `quell` command: one binary to send events, run handlers and look at lanes and runs.
+//!
+//! This file reads the command line, starts logging and the runtime, calls the command and turns what came back into
+//! an exit code. Each command is one file in `commands/`; they talk to the store only through the public interface of
+//! the library. Data goes to stdout, everything said about it to stderr.
+
+mod args;
+mod commands;
+mod context;
+mod failure;
+mod logging;
+mod output;
+mod signals;
+mod times;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+
+/// After the command has returned, what is still running in the background gets this long; a handler that was
+/// abandoned has its program killed in that time.
+const BACKGROUND_MAX: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(answer) => return usage(&answer),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(answer) => return usage(&answer),
+    };
+    cli.global.color.apply();
+    let ended = match cli.command {
+        Some(command) => run(command, &cli.global),
+        None => commands::welcome(),
+    };
+    ended.map_or_else(|failure| failure.report(), ExitCode::from)
+}
+
+fn run(command: args::Command, global: &args::Global) -> Result<u8, Failure> {
+    logging::start(global, command.log_level())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(Box::pin(commands::run(command, global)));
+    runtime.shutdown_timeout(BACKGROUND_MAX);
+    ended
+}
+
+/// What clap has to say: help and version are answers on stdout, everything else is a mistake in the command line.
+fn usage(answer: &clap::Error) -> ExitCode {
+    // A reader that went away does not change the verdict.
+    let _ = answer.print();
+    ExitCode::from(if answer.use_stderr() { failure::USAGE } else { 0 })
+}

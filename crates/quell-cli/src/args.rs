@@ -1,0 +1,166 @@
+//! The command line: what is common to all commands, and the list of them.
+//!
+//! The arguments of a command stand in its own file. Nothing here is checked against the configuration; that is
+//! `context.rs`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+
+/// Shown under every long help.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed, or something is wrong (doctor, send --bulk with refused lines)
+  2  wrong usage or configuration
+  3  not found
+  4  conflict or refused: a limit, an id used for another payload, a file that would be overwritten
+  5  the store is not available
+
+Documentation: docs/guide/first-steps.md, docs/reference/cli.md";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "quell",
+    version,
+    about = "Quell turns bursts of events into one orderly run per key.",
+    after_help = EXIT_CODES,
+    disable_help_subcommand = false,
+    max_term_width = 110
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Common options")]
+pub(crate) struct Global {
+    /// Where events are kept: `sqlite:PATH`. Before QUELL_STORE, quell.toml, DATABASE_URL and ./quell.db
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The configuration file; without this, ./quell.toml if it exists
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What is logged to stderr: error, warn, info, debug, trace, or a filter such as `quell=debug`. Also QUELL_LOG
+    /// and RUST_LOG; `info` for serve and work, else `warn`
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// The form of log lines
+    #[arg(long, global = true, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// Colour on stdout and stderr; `auto` means on a terminal and without NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) color: Color,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+impl LogFormat {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    pub(crate) fn apply(self) {
+        match self {
+            Color::Auto => {}
+            Color::Always => anstream::ColorChoice::Always.write_global(),
+            Color::Never => anstream::ColorChoice::Never.write_global(),
+        }
+    }
+}
+
+/// For commands that read: tables for people or JSON for programs.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Form {
+    /// Stable JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// For commands that list.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Paging {
+    /// Rows at the most
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+    /// Go on behind an earlier page: the `next` of its answer
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write a commented quell.toml with the defaults
+    Init(commands::init::InitArgs),
+    /// Run workers for all queues and show what they handle
+    Serve(commands::serve::ServeArgs),
+    /// Run workers only; with --until-idle, stop when nothing is left
+    Work(commands::work::WorkArgs),
+    /// Store one event, or many with --bulk
+    Send(commands::send::SendArgs),
+    /// List keys that have something to do
+    Lanes(commands::lanes::LanesArgs),
+    /// Why is this key waiting?
+    Lane(commands::lane::LaneArgs),
+    /// List runs, newest first
+    Runs(commands::runs::RunsArgs),
+    /// One run with its history and its events
+    Run(commands::run::RunArgs),
+    /// List failed runs with their errors
+    Dead(commands::dead::DeadArgs),
+    /// Who changed what, newest first
+    Audit(commands::audit::AuditArgs),
+    /// Hand a key over now: close its window, or end its backoff
+    Flush(commands::flush::FlushArgs),
+    /// Stop handing over a queue, or one key; running handlers go on
+    Pause(commands::pause::PauseArgs),
+    /// End a pause
+    Resume(commands::pause::PauseArgs),
+    /// Show the settings in force and where each came from
+    Check(commands::check::CheckArgs),
+    /// Examine the store and this machine
+    Doctor(commands::doctor::DoctorArgs),
+    /// See it work: bursts, a killed worker, duplicates, the audit
+    Demo(commands::demo::DemoArgs),
+    /// Print a completion script for your shell
+    Completions(commands::completions::CompletionsArgs),
+    /// The worker that the demo kills.
+    #[command(hide = true, name = "demo-worker")]
+    DemoWorker(commands::demo::WorkerArgs),
+}
+
+impl Command {
+    /// What is logged unless somebody says otherwise.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match self {
+            Command::Serve(_) | Command::Work(_) => "info",
+            // It tells its own story, of which a reclaimed lease is a part and no warning.
+            Command::Demo(_) | Command::DemoWorker(_) => "error",
+            _ => "warn",
+        }
+    }
+}

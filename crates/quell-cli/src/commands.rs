@@ -1,0 +1,68 @@
+//! The commands, one file each, and the way from the command line to them.
+
+pub(crate) mod audit;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod dead;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod flush;
+pub(crate) mod init;
+pub(crate) mod lane;
+pub(crate) mod lanes;
+pub(crate) mod pause;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod send;
+pub(crate) mod serve;
+pub(crate) mod work;
+
+use crate::args::{Command, Global};
+use crate::failure::Failure;
+use crate::output;
+
+/// Runs a command; the answer is its exit code.
+pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure> {
+    match command {
+        Command::Init(args) => init::run(&args, global),
+        Command::Serve(args) => serve::run(args, global).await,
+        Command::Work(args) => work::run(args, global).await,
+        Command::Send(args) => send::run(args, global).await,
+        Command::Lanes(args) => lanes::run(&args, global).await,
+        Command::Lane(args) => lane::run(&args, global).await,
+        Command::Runs(args) => runs::run(&args, global).await,
+        Command::Run(args) => run::run(&args, global).await,
+        Command::Dead(args) => dead::run(&args, global).await,
+        Command::Audit(args) => audit::run(&args, global).await,
+        Command::Flush(args) => flush::run(args, global).await,
+        Command::Pause(args) => pause::run(args, true, global).await,
+        Command::Resume(args) => pause::run(args, false, global).await,
+        Command::Check(args) => check::run(&args, global),
+        Command::Doctor(args) => doctor::run(&args, global).await,
+        Command::Demo(args) => demo::run(&args).await,
+        Command::Completions(args) => completions::run(&args),
+        Command::DemoWorker(args) => demo::work(&args).await,
+    }
+}
+
+/// What `quell` says without arguments.
+pub(crate) fn welcome() -> Result<u8, Failure> {
+    output::text(WELCOME)?;
+    Ok(0)
+}
+
+const WELCOME: &str = "\
+Quell turns bursts of events into one orderly run per key: events are stored durably as they arrive, wait until the
+burst is over, and are handed to exactly one worker as one ordered batch.
+
+Try:
+  quell demo                                    see it work, in ten seconds and a temporary folder
+  quell serve                                   run a worker on ./quell.db
+  quell send hello world '{\"text\":\"hi\"}'        in another terminal: an event for the key `world` of queue `hello`
+
+Read on:
+  quell help                                    all commands, and the exit codes
+  quell help send                               one command
+  docs/guide/first-steps.md                     a tour of ten minutes
+  docs/reference/cli.md                         every command with its output
+";

@@ -1,0 +1,110 @@
+//! `quell audit`: the trail of changes, and the table of it that other commands show too.
+
+use clap::Args;
+use quell::quell_core::audit::AuditRecord;
+use quell::quell_core::batch::RunId;
+use quell::quell_core::clock::Timestamp;
+use quell::quell_core::event::Key;
+use quell::quell_core::inspect::AuditFilter;
+
+use crate::args::{Form, Global, Paging};
+use crate::context;
+use crate::failure::Failure;
+use crate::output::{self, Columns, cell};
+use crate::times;
+
+const LANE_CHARS: usize = 40;
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    /// Only this queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Only this key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Only keys of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only this run
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(crate) async fn run(args: &AuditArgs, global: &Global) -> Result<u8, Failure> {
+    let filter = AuditFilter {
+        tenant: context::tenant_of(args.tenant.as_deref())?,
+        queue: context::queue_of(args.queue.as_deref())?,
+        key: args.key.as_deref().map(Key::new).transpose()?,
+        run: args.run.as_deref().map(str::parse::<RunId>).transpose()?,
+        cursor: args.paging.cursor.clone(),
+        limit: usize::from(args.paging.limit),
+    };
+    let engine = context::open_existing(global).await?;
+    let page = engine.audit(filter).await?;
+    if args.form.json {
+        output::json(&page)?;
+        return Ok(0);
+    }
+    table(&page.items, context::now(&engine).await?, true).write()?;
+    output::page_end(&page, "records");
+    Ok(0)
+}
+
+/// One row per record; with the lane where several are mixed.
+pub(super) fn table(records: &[AuditRecord], now: Timestamp, with_lane: bool) -> Columns {
+    let mut names = vec!["AT", "CHANGE", "STATE", "TRY", "TOKEN", "BY"];
+    if with_lane {
+        names.splice(1..1, ["LANE", "RUN"]);
+    }
+    let tries = if with_lane { 5 } else { 3 };
+    let mut table = Columns::new(&names).right(tries).right(tries + 1);
+    for record in records {
+        let states = match (record.from, record.to) {
+            (Some(from), Some(to)) => format!("{from} → {to}"),
+            (_, to) => output::or_dash(to),
+        };
+        let number = |n: u64| if n == 0 { "-".to_owned() } else { n.to_string() };
+        let mut cells = vec![
+            cell(times::short(record.at, now)),
+            cell(record.change),
+            cell(states),
+            cell(number(record.attempt.into())),
+            cell(number(record.token)),
+            cell(by(record)),
+        ];
+        if with_lane {
+            cells.splice(1..1, [cell(lane(record)), cell(output::or_dash(record.run))]);
+        }
+        table.row(cells);
+    }
+    table
+}
+
+fn lane(record: &AuditRecord) -> String {
+    let mut text = String::new();
+    if !record.tenant.is_none() {
+        text += &format!("{}:", record.tenant);
+    }
+    text += &record.queue.to_string();
+    if let Some(key) = &record.key {
+        text += &format!("/{key}");
+    }
+    times::one_line(&text, LANE_CHARS)
+}
+
+/// The operator, or the worker; and from whom it was taken.
+fn by(record: &AuditRecord) -> String {
+    let prior = record.prior_worker.as_deref().map(|prior| output::worker(Some(prior)));
+    match (&record.actor, &record.worker, prior) {
+        (Some(actor), _, _) => times::one_line(actor, LANE_CHARS),
+        (None, Some(worker), Some(prior)) => format!("{} (before: {prior})", output::worker(Some(worker))),
+        (None, Some(worker), None) => output::worker(Some(worker)),
+        (None, None, Some(prior)) => format!("lease of {prior} ran out"),
+        (None, None, None) => "-".to_owned(),
+    }
+}

@@ -1,0 +1,204 @@
+//! `quell doctor`: is the store well, and is the machine under it?
+//!
+//! Reads everything: the counters are compared with the rows themselves, so that a lost event is found and not believed.
+//! A *problem* is something that is wrong now and makes the exit code 1; a *warning* is worth a look.
+
+mod machine;
+
+use clap::Args;
+use owo_colors::OwoColorize;
+use quell::Engine;
+use quell::config::Flags;
+use quell::quell_core::clock::Timestamp;
+use quell::quell_core::inspect::{Health, QueueStats, Verified, span};
+use quell::quell_core::store::Durability;
+use serde::Serialize;
+
+use crate::args::{Form, Global};
+use crate::context::{self, Loaded};
+use crate::failure::{self, Failure};
+use crate::output::{self, Columns, Facts, cell};
+use crate::times;
+use machine::Machine;
+
+/// A lane that has been due for so long is not being worked on.
+const OVERDUE_MS: u64 = 60_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Warning,
+    Problem,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    text: String,
+}
+
+/// Everything that was looked at: the answer with `--json`.
+#[derive(Debug, Serialize)]
+struct Examination {
+    ok: bool,
+    store: Option<Health>,
+    queues: Vec<QueueStats>,
+    verified: Option<Verified>,
+    machine: Machine,
+    findings: Vec<Finding>,
+}
+
+pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<u8, Failure> {
+    let loaded = context::load(global, Flags::default())?;
+    context::must_exist(&loaded.settings)?;
+    let machine = Machine::look(&loaded.settings.store);
+    let mut exam = Examination {
+        ok: true,
+        store: None,
+        queues: Vec::new(),
+        verified: None,
+        machine,
+        findings: Vec::new(),
+    };
+    exam.findings.extend(loaded.settings.warnings.iter().map(warning));
+    exam.findings.extend(exam.machine.findings());
+    let opened = match context::open_loaded(&loaded).await {
+        Ok(engine) => exam.look(&engine).await,
+        Err(failure) => Err(failure),
+    };
+    exam.ok = opened.is_ok() && exam.findings.iter().all(|finding| finding.level != Level::Problem);
+    if args.form.json {
+        output::json(&exam)?
+    } else {
+        exam.show(&loaded)?
+    }
+    opened?;
+    Ok(if exam.ok { 0 } else { failure::FAILED })
+}
+
+fn warning(text: impl Into<String>) -> Finding {
+    Finding { level: Level::Warning, text: text.into() }
+}
+
+fn problem(text: impl Into<String>) -> Finding {
+    Finding { level: Level::Problem, text: text.into() }
+}
+
+impl Examination {
+    async fn look(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let health = engine.health().await?;
+        if let Durability::BestEffort(why) = &health.description.durability {
+            self.findings.push(warning(format!("best effort: {why}")));
+        }
+        self.findings.extend(health.warnings.iter().map(warning));
+        self.store = Some(health);
+
+        self.queues = engine.stats().await?;
+        for queue in &self.queues {
+            let name = name_of(queue);
+            let overdue = queue.oldest_due_ms.filter(|ms| *ms >= OVERDUE_MS && queue.paused_by.is_none());
+            if let Some(ms) = overdue {
+                let since =
+                    span(Timestamp::from_millis(i64::try_from(ms).unwrap_or(0)), Timestamp::default());
+                let text =
+                    format!("queue {name}: a key has been due for {since}; is a worker running for it?");
+                self.findings.push(warning(text));
+            }
+        }
+        let verified = engine.verify().await?;
+        self.findings.extend(verified.problems.iter().map(problem));
+        self.verified = Some(verified);
+        Ok(())
+    }
+
+    fn show(&self, loaded: &Loaded) -> std::io::Result<()> {
+        let mut facts = Facts::default();
+        let store = &loaded.settings.store;
+        facts.add("store", format!("{} (from {})", store.url, store.origin));
+        if let Some(health) = &self.store {
+            let about = &health.description;
+            let durability = match &about.durability {
+                Durability::Durable => "durable",
+                Durability::BestEffort(_) => "best effort",
+            };
+            facts.add("version", format!("{} {}, schema {}", about.kind, about.version, about.schema));
+            facts.add("durability", durability);
+            let apart = health.wall_divergence_ms;
+            facts.add("store time", format!("{}, {apart} ms from this machine's clock", health.now));
+            for (name, value) in &health.facts {
+                let value = match value.parse() {
+                    Ok(n) if name.ends_with("_bytes") => times::bytes(n),
+                    _ => value.clone(),
+                };
+                facts.add(&name.replace('_', " "), value);
+            }
+        }
+        self.machine.tell(&mut facts);
+        facts.write()?;
+        if !self.queues.is_empty() {
+            output::line("")?;
+            self.equation().write()?;
+        }
+        output::line("")?;
+        if let Some(verified) = &self.verified
+            && verified.problems.is_empty()
+        {
+            let (events, queues) =
+                (times::count(verified.events, "event"), times::count(verified.queues, "queue"));
+            output::line(format!(
+                "{} nothing is lost: {events} in {queues} agree with the counters",
+                "ok".green()
+            ))?;
+        }
+        for finding in &self.findings {
+            let word = match finding.level {
+                Level::Warning => "warning".yellow().to_string(),
+                Level::Problem => "problem".red().to_string(),
+            };
+            output::line(format!("{word} {}", times::one_line(&finding.text, 1_000)))?;
+        }
+        Ok(())
+    }
+
+    /// accepted = succeeded + dead + discarded + delayed + buffered + in flight, per queue.
+    fn equation(&self) -> Columns {
+        equation(&self.queues)
+    }
+}
+
+/// The no-loss equation as a table; the demo shows it too.
+pub(super) fn equation(queues: &[QueueStats]) -> Columns {
+    let names =
+        ["QUEUE", "ACCEPTED", "=", "SUCCEEDED", "DEAD", "DISCARDED", "DELAYED", "BUFFERED", "IN FLIGHT", ""];
+    let mut table = Columns::new(&names);
+    for column in [1, 3, 4, 5, 6, 7, 8] {
+        table = table.right(column);
+    }
+    for queue in queues {
+        let totals = &queue.totals;
+        let verdict = if totals.hold() { "holds" } else { "DOES NOT HOLD" };
+        table.row([
+            cell(name_of(queue)),
+            cell(totals.accepted),
+            cell("="),
+            cell(totals.succeeded),
+            cell(totals.dead),
+            cell(totals.discarded),
+            cell(totals.delayed),
+            cell(totals.buffered),
+            cell(totals.in_flight),
+            cell(verdict),
+        ]);
+    }
+    table
+}
+
+fn name_of(queue: &QueueStats) -> String {
+    if queue.tenant.is_none() { queue.queue.to_string() } else { format!("{}:{}", queue.tenant, queue.queue) }
+}

@@ -1,0 +1,174 @@
+//! `quell work`, and what `serve` shares with it: workers that claim lanes until they are told to stop.
+//!
+//! The first SIGINT or SIGTERM lets handlers finish within the grace and ends with 0; the second abandons them, so that
+//! their leases expire, and ends with 130 or 143. With `--processes N` this process works too and looks after N - 1
+//! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
+
+mod processes;
+mod show;
+mod start;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use quell::config::{DurationText, Flags, HandlerSettings};
+use quell::quell_core::event::{QueueName, Tenant};
+use quell::worker::OwnHandler;
+use quell::{Engine, Shutdown, Worker, WorkerOptions};
+use tokio::sync::oneshot;
+
+use crate::args::{Global, LogFormat};
+use crate::context::{self, Loaded};
+use crate::failure::Failure;
+use crate::output;
+use crate::signals::Signals;
+
+use processes::Processes;
+use show::Show;
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArgs {
+    #[command(flatten)]
+    staff: Staff,
+    /// Stop when nothing is due, nothing runs and nothing waits
+    #[arg(long)]
+    until_idle: bool,
+}
+
+/// Who works on what.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Staff {
+    /// Processes; more than one are started and looked after by this one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) processes: u16,
+    /// Keys that one process works on at once
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<usize>,
+    /// Only this queue; may be given several times
+    #[arg(long = "queue", value_name = "QUEUE")]
+    pub(crate) queues: Vec<String>,
+    /// Only keys of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// Without quell.toml: who handles batches, `log` (shows them) or `pull` (nobody here)
+    #[arg(long, value_name = "HANDLER")]
+    pub(crate) handler: Option<String>,
+    /// After a signal, how long handlers may take to finish
+    #[arg(long, value_name = "DURATION", value_parser = DurationText::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// Also show the payloads of events that the handler `log` receives
+    #[arg(long)]
+    pub(crate) show_payloads: bool,
+    /// Started by another process of ours, whose end closes our stdin.
+    #[arg(long, hide = true)]
+    pub(crate) looked_after: bool,
+}
+
+pub(crate) async fn run(args: WorkArgs, global: &Global) -> Result<u8, Failure> {
+    employ(args.staff, args.until_idle, global).await
+}
+
+/// Works until told to stop, or with `until_idle` until nothing is left.
+pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> Result<u8, Failure> {
+    // Before anything else, so that whoever sees the start line may send signals.
+    let mut signals = Signals::listen()?;
+    let flags = Flags {
+        concurrency: staff.concurrency,
+        grace: staff.grace,
+        handler: staff.handler.clone(),
+        ..Flags::default()
+    };
+    let loaded = context::load(global, flags)?;
+    let engine = context::open_loaded(&loaded).await?;
+    let worker = hire(&engine, &loaded, &staff, until_idle, global.log_format)?;
+    let processes = Processes::start(&staff, until_idle, global)?;
+    if !staff.looked_after {
+        start::tell(&engine, &loaded, &worker, &staff, global);
+    }
+    let mut abandoned_by_parent = staff.looked_after.then(parent_gone);
+
+    let shutdown = Shutdown::new();
+    let mut work = tokio::spawn(worker.run(shutdown.clone()));
+    let mut asked = 0;
+    let mut code = 0;
+    let report = loop {
+        let stop = tokio::select! {
+            report = &mut work => break report,
+            stop = signals.next() => Some(stop),
+            () = gone(&mut abandoned_by_parent) => None,
+        };
+        asked += 1;
+        shutdown.request();
+        if let Some(stop) = stop {
+            processes.signal(stop);
+            if asked > 1 {
+                code = stop.exit_code();
+            }
+        }
+        if asked == 1 && !staff.looked_after {
+            output::say("stopping: running handlers may finish; once more stops at once");
+        }
+    };
+    let unclean = processes.join(&mut signals, asked).await;
+    let report =
+        report.map_err(|e| Failure::new(crate::failure::FAILED, format!("the worker ended: {e}")))?;
+    tracing::info!(
+        claimed = report.claimed,
+        settled = report.settled,
+        lost = report.lost,
+        abandoned = report.abandoned,
+        "worker.ended"
+    );
+    Ok(if code == 0 { unclean } else { code })
+}
+
+/// The worker with its queues and handlers.
+fn hire(
+    engine: &Engine,
+    loaded: &Loaded,
+    staff: &Staff,
+    until_idle: bool,
+    log_format: LogFormat,
+) -> Result<Worker, Failure> {
+    let settings = engine.settings();
+    let queues = staff.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
+    let mut options = WorkerOptions {
+        tenant: staff.tenant.as_deref().map(Tenant::new).transpose()?,
+        until_idle,
+        env: loaded.env.clone(),
+        ..WorkerOptions::default()
+    };
+    // A program that reads the log as JSON gets the batches there, too; people get a line on stdout.
+    if log_format == LogFormat::Text {
+        let show = OwnHandler { handler: Arc::new(Show { payloads: staff.show_payloads }), time_limit: None };
+        let named = queues.iter().filter_map(|name| settings.queue(name));
+        let all = settings.queues.values().cloned().chain(settings.default_queue.clone());
+        for queue in all.chain(named).filter(|queue| queue.handler == HandlerSettings::Log) {
+            options.handlers.insert(queue.name.clone(), show.clone());
+        }
+    }
+    options.queues = queues;
+    Ok(Worker::new(engine.clone(), options)?)
+}
+
+/// Rings when the process that started us is gone. A plain thread, because nothing can end a read of stdin.
+fn parent_gone() -> oneshot::Receiver<()> {
+    let (tell, told) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = tell.send(());
+    });
+    told
+}
+
+/// Once; never when nobody looks after us.
+async fn gone(parent: &mut Option<oneshot::Receiver<()>>) {
+    match parent {
+        Some(told) => {
+            let _ = told.await;
+            *parent = None;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,172 @@
+//! `--processes N`: further processes of this program, looked after by the first one.
+//!
+//! Each has a process group of its own, so a Ctrl-C of the terminal reaches it once, through us, and not twice. Its
+//! stdin is a pipe that we hold: if we are killed, it closes, and the child drains and ends by itself. A child that
+//! dies while work goes on is started again after a pause.
+
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use quell::clock;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Staff;
+use crate::args::Global;
+use crate::failure::{self, Failure};
+use crate::signals::{Signals, Stop};
+
+/// Before a child that died is started again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often we were told to stop, and how the last time.
+type Told = (u32, Option<Stop>);
+
+pub(super) struct Processes {
+    told: watch::Sender<Told>,
+    children: JoinSet<Result<(), String>>,
+}
+
+impl Processes {
+    pub(super) fn start(staff: &Staff, until_idle: bool, global: &Global) -> Result<Self, Failure> {
+        let told = watch::Sender::new((0, None));
+        let mut children = JoinSet::new();
+        let arguments = arguments(staff, until_idle, global);
+        for _ in 1..staff.processes {
+            children.spawn(look_after(arguments.clone(), told.subscribe()));
+        }
+        Ok(Processes { told, children })
+    }
+
+    /// Passes a signal on.
+    pub(super) fn signal(&self, stop: Stop) {
+        self.told.send_modify(|told| *told = (told.0 + 1, Some(stop)));
+    }
+
+    /// Waits for all of them; signals that come meanwhile are passed on. The answer is 0 if all ended well.
+    pub(super) async fn join(mut self, signals: &mut Signals, mut asked: u32) -> u8 {
+        let mut code = 0;
+        loop {
+            tokio::select! {
+                ended = self.children.join_next() => match ended {
+                    None => return code,
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(problem))) => {
+                        tracing::error!("{problem}");
+                        code = failure::FAILED;
+                    }
+                    Some(Err(_)) => code = failure::FAILED,
+                },
+                stop = signals.next() => {
+                    asked += 1;
+                    self.signal(stop);
+                    if asked > 1 {
+                        code = stop.exit_code();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The command line of a child: ours, as `work`.
+fn arguments(staff: &Staff, until_idle: bool, global: &Global) -> Vec<String> {
+    let mut list = vec!["work".to_owned(), "--looked-after".to_owned()];
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            list.push(format!("--{name}={value}"));
+        }
+    };
+    option("store", global.store.clone());
+    option("config", global.config.as_ref().map(|path| path.to_string_lossy().into_owned()));
+    option("log", global.log.clone());
+    option("log-format", Some(global.log_format.as_str().to_owned()));
+    option("concurrency", staff.concurrency.map(|n| n.to_string()));
+    option("tenant", staff.tenant.clone());
+    option("handler", staff.handler.clone());
+    option("grace", staff.grace.map(quell::config::DurationText::show));
+    for queue in &staff.queues {
+        option("queue", Some(queue.clone()));
+    }
+    if staff.show_payloads {
+        list.push("--show-payloads".to_owned());
+    }
+    if until_idle {
+        list.push("--until-idle".to_owned());
+    }
+    list
+}
+
+/// Keeps one child running until it ends well or we are told to stop.
+async fn look_after(arguments: Vec<String>, mut told: watch::Receiver<Told>) -> Result<(), String> {
+    loop {
+        let mut child = spawn(&arguments).map_err(|e| format!("cannot start another process: {e}"))?;
+        let pid = child.id();
+        let status =
+            wait(&mut child, &mut told).await.map_err(|e| format!("cannot wait for a process: {e}"))?;
+        let stopping = told.borrow().0 > 0;
+        match (status.success(), stopping) {
+            (true, _) => return Ok(()),
+            (false, true) if told.borrow().0 > 1 => return Ok(()),
+            (false, true) => return Err(format!("process {} did not end well: {status}", pid.unwrap_or(0))),
+            (false, false) => {
+                tracing::warn!(pid, %status, "a worker process died; another is started");
+                tokio::select! {
+                    () = clock::sleep(AGAIN) => {}
+                    _ = told.changed() => return Ok(()),
+                }
+            }
+        }
+    }
+}
+
+fn spawn(arguments: &[String]) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).stdin(Stdio::piped()).kill_on_drop(true);
+    #[cfg(unix)]
+    command.process_group(0);
+    command.spawn()
+}
+
+/// Waits for the child and passes on what we are told meanwhile.
+async fn wait(child: &mut Child, told: &mut watch::Receiver<Told>) -> std::io::Result<ExitStatus> {
+    // Kept here, because `wait` of the child would close it.
+    let pipe = child.stdin.take();
+    let mut passed = told.borrow().0;
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status,
+            changed = told.changed() => {
+                let (times, stop) = *told.borrow_and_update();
+                if changed.is_err() {
+                    break child.wait().await;
+                }
+                while passed < times {
+                    passed += 1;
+                    pass_on(child, stop.unwrap_or(Stop::Terminate));
+                }
+            }
+        }
+    };
+    drop(pipe);
+    status
+}
+
+#[cfg(unix)]
+fn pass_on(child: &mut Child, stop: Stop) {
+    let signal = match stop {
+        Stop::Interrupt => rustix::process::Signal::INT,
+        Stop::Terminate => rustix::process::Signal::TERM,
+    };
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have ended in this moment; `wait` tells.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+#[cfg(not(unix))]
+fn pass_on(child: &mut Child, _stop: Stop) {
+    let _ = child.start_kill();
+}

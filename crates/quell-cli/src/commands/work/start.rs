@@ -1,0 +1,100 @@
+//! What a worker says when it starts: which store and why, how durable, which queues, and what to type next.
+
+use owo_colors::OwoColorize;
+use quell::config::{DurationText, HandlerSettings, Origin, QueueSettings};
+use quell::quell_core::store::Durability;
+use quell::quell_core::window::WindowPolicy;
+use quell::{Engine, Worker};
+
+use super::Staff;
+use crate::args::Global;
+use crate::context::Loaded;
+use crate::output;
+
+/// More queues than this are counted, not listed.
+const QUEUES_LISTED: usize = 8;
+
+pub(super) fn tell(engine: &Engine, loaded: &Loaded, worker: &Worker, staff: &Staff, global: &Global) {
+    let settings = engine.settings();
+    let store = &settings.store;
+    let durability = match engine.store().description().durability {
+        Durability::Durable => "durable".green().to_string(),
+        Durability::BestEffort(why) => format!("{}: {why}", "best effort".yellow()),
+    };
+    let why = match (&store.origin, &loaded.file) {
+        (Origin::File { line }, Some(path)) => format!("{} line {line}", path.display()),
+        (origin, _) => origin.to_string(),
+    };
+    output::say(format!("{} {} works on {} ({why}), {durability}", "quell".bold(), version(), store.url));
+    let say = |name: &str, text: String| output::say(format!("  {}  {text}", format!("{name:7}").dimmed()));
+
+    let (queues, example) = queues(loaded, worker, engine);
+    say("queues", queues);
+    let processes = match staff.processes {
+        1 => String::new(),
+        n => format!(", {n} processes"),
+    };
+    let (id, lanes) = (worker.id(), settings.worker.concurrency);
+    say("worker", format!("{} pid {}, {lanes} keys at once{processes}", id.name, id.pid));
+    if let Some(queue) = example {
+        let command = format!("quell send{} {queue} world '{{\"text\":\"hi\"}}'", same_store(global));
+        say("next", format!("{}   in another terminal", command.cyan()));
+    }
+    let grace = DurationText::show(settings.worker.grace);
+    say("stop", format!("Ctrl-C lets running handlers finish ({grace}), a second one stops at once"));
+}
+
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The queues in words, and one to try.
+fn queues(loaded: &Loaded, worker: &Worker, engine: &Engine) -> (String, Option<String>) {
+    let settings = engine.settings();
+    let Some(names) = worker.queues() else {
+        let Some(any) = &settings.default_queue else { return ("none".to_owned(), None) };
+        return (format!("any name: {} (no quell.toml here)", described(any)), Some("hello".to_owned()));
+    };
+    if names.is_empty() {
+        let text = "none that this process could handle: all of them are pulled by workers elsewhere";
+        return (text.yellow().to_string(), None);
+    }
+    let listed = names.iter().take(QUEUES_LISTED);
+    let mut texts: Vec<String> = listed
+        .filter_map(|name| settings.queue(name).map(|queue| format!("{name}: {}", described(&queue))))
+        .collect();
+    if names.len() > QUEUES_LISTED {
+        texts.push(format!("and {} more", names.len() - QUEUES_LISTED));
+    }
+    let from = loaded.file.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+    (format!("{}{from}", texts.join("; ")), names.first().map(|name| name.to_string()))
+}
+
+/// `quiet 1s up to 10s, handler log`
+fn described(queue: &QueueSettings) -> String {
+    let window = match queue.append.window.policy {
+        WindowPolicy::None => "no window".to_owned(),
+        WindowPolicy::Fixed { wait } => format!("fixed {}", DurationText::show(wait)),
+        WindowPolicy::Quiet { quiet, max_wait } => {
+            format!("quiet {} up to {}", DurationText::show(quiet), DurationText::show(max_wait))
+        }
+    };
+    let handler = match &queue.handler {
+        HandlerSettings::Log => "log".to_owned(),
+        HandlerSettings::Pull => "pull".to_owned(),
+        HandlerSettings::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
+    };
+    format!("{window}, handler {handler}")
+}
+
+/// The flags that another command needs to reach the same store.
+fn same_store(global: &Global) -> String {
+    let mut flags = String::new();
+    if let Some(store) = &global.store {
+        flags.push_str(&format!(" --store {}", output::quoted(store)));
+    }
+    if let Some(config) = &global.config {
+        flags.push_str(&format!(" --config {}", output::quoted(&config.to_string_lossy())));
+    }
+    flags
+}

@@ -1,0 +1,118 @@
+//! From flags, environment and quell.toml to settings, and from settings to an open store.
+//!
+//! The configuration file is `--config`, else `./quell.toml` if it exists. Commands that only look never make a store:
+//! an answer from a file that was empty a moment ago would look like an answer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use quell::Engine;
+use quell::config::{Config, Env, Flags, Settings, SettingsInput, SourceText, StoreKind};
+use quell::quell_core::clock::Timestamp;
+use quell::quell_core::event::{Key, LaneKey, QueueName, Tenant};
+
+use crate::args::Global;
+use crate::failure::{self, Failure};
+
+/// The name of the configuration file in the working folder.
+pub(crate) const CONFIG_NAME: &str = "quell.toml";
+
+/// The settings in force and what they were read from.
+pub(crate) struct Loaded {
+    pub(crate) settings: Settings,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// Reads and checks everything that was written.
+pub(crate) fn load(global: &Global, flags: Flags) -> Result<Loaded, Failure> {
+    let file = config_file(global);
+    let env = Env::from_process();
+    let config = match &file {
+        Some(path) => {
+            let source = SourceText::read(path)?;
+            Some((Config::parse(&source.text, &source.name)?, source))
+        }
+        None => None,
+    };
+    let flags = Flags { store: global.store.clone(), ..flags };
+    let settings = Settings::resolve(SettingsInput { config, env: &env, flags })?;
+    Ok(Loaded { settings, file, env })
+}
+
+fn config_file(global: &Global) -> Option<PathBuf> {
+    global.config.clone().or_else(|| {
+        let here = Path::new(CONFIG_NAME);
+        here.exists().then(|| here.to_path_buf())
+    })
+}
+
+/// Opens the store, making it if it does not exist.
+pub(crate) async fn open(global: &Global) -> Result<Engine, Failure> {
+    let loaded = load(global, Flags::default())?;
+    open_loaded(&loaded).await
+}
+
+pub(crate) async fn open_loaded(loaded: &Loaded) -> Result<Engine, Failure> {
+    for warning in &loaded.settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(Engine::open(loaded.settings.clone()).await?)
+}
+
+/// Opens a store that is already there.
+pub(crate) async fn open_existing(global: &Global) -> Result<Engine, Failure> {
+    let loaded = load(global, Flags::default())?;
+    must_exist(&loaded.settings)?;
+    open_loaded(&loaded).await
+}
+
+pub(crate) fn must_exist(settings: &Settings) -> Result<(), Failure> {
+    let store = &settings.store;
+    match store.url.kind() {
+        StoreKind::Sqlite(path) if !path.exists() => {
+            let text = format!("there is no store at {} (from {})", store.url, store.origin);
+            Err(Failure::new(failure::STORE, text)
+                .help("`quell send` and `quell serve` make it; --store names another one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Store time now, to which listings relate their times.
+pub(crate) async fn now(engine: &Engine) -> Result<Timestamp, Failure> {
+    Ok(engine.health().await?.now)
+}
+
+/// The name of a lane as it was typed.
+pub(crate) fn lane_key(queue: &str, key: &str, tenant: Option<&str>) -> Result<LaneKey, Failure> {
+    let lane = LaneKey::new(QueueName::new(queue)?, Key::new(key)?);
+    Ok(lane.of(tenant_of(tenant)?.unwrap_or_else(Tenant::none)))
+}
+
+pub(crate) fn tenant_of(tenant: Option<&str>) -> Result<Option<Tenant>, Failure> {
+    Ok(tenant.map(Tenant::new).transpose()?)
+}
+
+pub(crate) fn queue_of(queue: Option<&str>) -> Result<Option<QueueName>, Failure> {
+    Ok(queue.map(QueueName::new).transpose()?)
+}
+
+/// Who does something by hand, for the audit trail.
+pub(crate) fn actor(given: Option<String>) -> String {
+    given.unwrap_or_else(|| {
+        let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+        let user = user.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned());
+        format!("{user}@{} (cli)", host_name())
+    })
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "localhost".to_owned())
+}
