@@ -54,7 +54,8 @@ pub struct SqliteStore {
     description: Description,
     readers: Arc<Mutex<Vec<Connection>>>,
     statements: Arc<AtomicU64>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    writer: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl SqliteStore {
@@ -92,10 +93,9 @@ impl SqliteStore {
                 .map_err(|e| StoreError::unavailable(format!("cannot start a thread: {e}")))
         };
         let (watch_bell, watch_statements) = (bell.clone(), statements.clone());
-        let threads = vec![
-            start("quell-writer", Box::new(move || writer.run()))?,
-            start("quell-watcher", Box::new(move || watch(&watcher, &watch_bell, &watch_statements)))?,
-        ];
+        let writer = start("quell-writer", Box::new(move || writer.run()))?;
+        let watcher =
+            start("quell-watcher", Box::new(move || watch(&watcher, &watch_bell, &watch_statements)))?;
         Ok(Arc::new(SqliteStore {
             inbox,
             bell,
@@ -103,7 +103,8 @@ impl SqliteStore {
             description,
             readers: Arc::new(Mutex::new(vec![reader])),
             statements,
-            threads: Mutex::new(threads),
+            writer: Some(writer),
+            watcher: Some(watcher),
         }))
     }
 
@@ -120,14 +121,21 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
+    /// The writer's connection closes last: it is the one that can copy the log back into the file and remove it.
     fn drop(&mut self) {
-        self.inbox.close();
         self.bell.close();
-        for thread in self.threads.lock().map(|mut t| std::mem::take(&mut *t)).unwrap_or_default() {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store panicked");
-            }
+        join(self.watcher.take());
+        if let Ok(mut readers) = self.readers.lock() {
+            readers.clear();
         }
+        self.inbox.close();
+        join(self.writer.take());
+    }
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    if thread.is_some_and(|thread| thread.join().is_err()) {
+        tracing::error!("a thread of the store panicked");
     }
 }
 

@@ -1,0 +1,147 @@
+//! Files and folders that must be refused at start, with the reason, and what a file looks like from outside.
+
+use std::path::Path;
+
+use quell_core::error::{ErrorKind, StoreError};
+use quell_core::inspect::{Inspect, Inspected};
+use quell_core::store::{Durability, Store};
+use quell_store_sqlite::SqliteStore;
+use rusqlite::Connection;
+
+fn refused(path: &Path) -> StoreError {
+    SqliteStore::open(path).err().expect("this must be refused")
+}
+
+#[test]
+fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    let text =
+        "these are my notes, and they are long enough to be looked at as a header of a file\n".repeat(20);
+    std::fs::write(&path, &text).unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+    assert!(error.detail.contains("not an SQLite database"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn another_programs_database_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+    assert!(error.detail.contains("another program"), "{error}");
+    let tables: i64 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(tables, 1, "nothing of ours was put into it");
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    drop(SqliteStore::open(&path).unwrap());
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 999").unwrap();
+    let error = refused(&path);
+    assert!(error.detail.contains("schema 999") && error.detail.contains("newer Quell"), "{error}");
+}
+
+#[test]
+fn a_damaged_file_is_refused_or_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    drop(SqliteStore::open(&path).unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    for byte in bytes.iter_mut().skip(100).take(3_900) {
+        *byte = 0xa5;
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn a_folder_that_is_missing_or_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(&folder.path().join("nowhere").join("q.db"));
+    assert!(error.detail.contains("does not exist"), "{error}");
+    let error = refused(folder.path());
+    assert!(error.detail.contains("is a folder"), "{error}");
+    // Not even root can make a file there.
+    #[cfg(target_os = "linux")]
+    {
+        let error = refused(Path::new("/proc/quell.db"));
+        assert!(error.detail.contains("cannot create"), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn every_file_of_the_store_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let store = SqliteStore::open(&path).unwrap();
+    store.advance(std::time::Duration::from_secs(1)).await.unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{:?} has mode {mode:o}", entry.file_name());
+        seen += 1;
+    }
+    assert!(seen >= 4, "file, log, shared memory and lock are there");
+}
+
+#[tokio::test]
+async fn durability_is_read_back_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("q.db")).unwrap();
+    assert_eq!(store.description().durability, Durability::Durable);
+    let Ok(Inspected::Health(health)) = store.inspect(Inspect::Health).await else {
+        panic!("health is told")
+    };
+    assert!(health.facts.iter().any(|(name, value)| name == "journal_mode" && value == "wal"));
+    assert!(health.warnings.is_empty(), "{:?}", health.warnings);
+    assert!(health.wall_divergence_ms.abs() < 60_000);
+}
+
+#[tokio::test]
+async fn store_time_is_one_for_all_handles_and_survives_closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let (a, b) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
+    let day = std::time::Duration::from_secs(86_400);
+    let before = now(&*b).await;
+    a.advance(day).await.unwrap();
+    let moved = now(&*b).await;
+    assert!(moved >= before.after(day));
+    drop((a, b));
+    let again = SqliteStore::open(&path).unwrap();
+    assert!(now(&*again).await >= moved, "time never goes back");
+}
+
+async fn now(store: &dyn Store) -> quell_core::clock::Timestamp {
+    match store.inspect(Inspect::Health).await {
+        Ok(Inspected::Health(health)) => health.now,
+        other => panic!("health is told: {other:?}"),
+    }
+}
+
+#[test]
+fn sockets_of_dead_processes_are_cleared_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let wake = folder.path().join("q.db-wake");
+    let store = SqliteStore::open(&path).unwrap();
+    // A socket that is bound and closed without being removed is what a killed process leaves.
+    drop(std::os::unix::net::UnixDatagram::bind(wake.join("dead")).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(store.advance(std::time::Duration::from_secs(1))).unwrap();
+    drop(store);
+    assert_eq!(std::fs::read_dir(&wake).unwrap().count(), 0, "nobody is left in the folder");
+}
