@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use quell::Engine;
-use quell::config::{Config, Env, Flags, Settings, SettingsInput, SourceText, StoreKind};
+use quell::config::{Config, Env, Flags, Origin, Settings, SettingsInput, SourceText, StoreKind};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{Key, LaneKey, QueueName, Tenant};
+use quell::{Engine, EngineError};
 
 use crate::args::Global;
 use crate::failure::{self, Failure};
@@ -47,24 +48,45 @@ fn config_file(global: &Global) -> Option<PathBuf> {
     })
 }
 
-/// Opens the store, making it if it does not exist.
-pub(crate) async fn open(global: &Global) -> Result<Engine, Failure> {
-    let loaded = load(global, Flags::default())?;
-    open_loaded(&loaded).await
+impl Loaded {
+    /// Where a setting came from, with the name of the file.
+    pub(crate) fn told(&self, origin: &Origin) -> String {
+        match (origin, &self.file) {
+            (Origin::File { line }, Some(path)) => format!("{} line {line}", path.display()),
+            (origin, _) => origin.to_string(),
+        }
+    }
+
+    fn warn(&self) {
+        for warning in &self.settings.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
 }
 
-pub(crate) async fn open_loaded(loaded: &Loaded) -> Result<Engine, Failure> {
-    for warning in &loaded.settings.warnings {
-        tracing::warn!("{warning}");
-    }
+/// Opens the store, making it if it does not exist.
+pub(crate) async fn open(global: &Global) -> Result<Engine, Failure> {
+    open_now(&load(global, Flags::default())?).await
+}
+
+/// For workers: a store that is away is waited for as long as the settings say.
+pub(crate) async fn open_patiently(loaded: &Loaded) -> Result<Engine, Failure> {
+    loaded.warn();
     Ok(Engine::open(loaded.settings.clone()).await?)
+}
+
+/// For commands: a person or a script is waiting and can ask again, so a store that is away is an answer at once.
+pub(crate) async fn open_now(loaded: &Loaded) -> Result<Engine, Failure> {
+    loaded.warn();
+    let store = quell::open::open(&loaded.settings.store, Duration::ZERO).await?;
+    Ok(Engine::with_store(store, loaded.settings.clone()))
 }
 
 /// Opens a store that is already there.
 pub(crate) async fn open_existing(global: &Global) -> Result<Engine, Failure> {
     let loaded = load(global, Flags::default())?;
     must_exist(&loaded.settings)?;
-    open_loaded(&loaded).await
+    open_now(&loaded).await
 }
 
 pub(crate) fn must_exist(settings: &Settings) -> Result<(), Failure> {
@@ -98,13 +120,33 @@ pub(crate) fn queue_of(queue: Option<&str>) -> Result<Option<QueueName>, Failure
     Ok(queue.map(QueueName::new).transpose()?)
 }
 
+/// Refuses a queue that neither the settings nor the store know: a misspelt name would be accepted in silence.
+pub(crate) async fn known_queue(engine: &Engine, queue: &QueueName) -> Result<(), Failure> {
+    let settings = engine.settings();
+    if settings.queue(queue).is_some() || engine.stats().await?.iter().any(|stats| stats.queue == *queue) {
+        return Ok(());
+    }
+    let known = settings.queues.keys().cloned().collect();
+    Err(EngineError::UnknownQueue { queue: queue.clone(), known }.into())
+}
+
 /// Who does something by hand, for the audit trail.
 pub(crate) fn actor(given: Option<String>) -> String {
     given.unwrap_or_else(|| {
         let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
-        let user = user.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned());
+        let user = user.ok().filter(|name| !name.is_empty()).unwrap_or_else(user_number);
         format!("{user}@{} (cli)", host_name())
     })
+}
+
+#[cfg(unix)]
+fn user_number() -> String {
+    format!("uid-{}", rustix::process::getuid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn user_number() -> String {
+    "unknown".to_owned()
 }
 
 #[cfg(unix)]

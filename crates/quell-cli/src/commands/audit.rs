@@ -99,7 +99,11 @@ fn lane(record: &AuditRecord) -> String {
 
 /// The operator, or the worker; and from whom it was taken.
 fn by(record: &AuditRecord) -> String {
-    let prior = record.prior_worker.as_deref().map(|prior| output::worker(Some(prior)));
+    let prior = record
+        .prior_worker
+        .as_deref()
+        .filter(|prior| record.worker.as_deref() != Some(prior))
+        .map(|prior| output::worker(Some(prior)));
     match (&record.actor, &record.worker, prior) {
         (Some(actor), _, _) => times::one_line(actor, LANE_CHARS),
         (None, Some(worker), Some(prior)) => format!("{} (before: {prior})", output::worker(Some(worker))),

@@ -1,7 +1,7 @@
 //! `quell check`: what is in force and where it came from, or what is wrong and how to mend it. Opens no store.
 
 use clap::Args;
-use quell::config::{self, Flags, Origin};
+use quell::config::{self, Flags};
 
 use crate::args::{Form, Global};
 use crate::context;
@@ -40,10 +40,7 @@ pub(crate) fn run(args: &CheckArgs, global: &Global) -> Result<u8, Failure> {
     }
     let mut table = Columns::new(&["SETTING", "VALUE", "FROM"]);
     for line in settings.explain() {
-        let from = match (&line.origin, &file) {
-            (Origin::File { line }, Some(file)) => format!("{file} line {line}"),
-            (origin, _) => origin.to_string(),
-        };
+        let from = loaded.told(&line.origin);
         table.row([cell(&line.setting), cell(times::one_line(&line.value, VALUE_CHARS)), cell(from)]);
     }
     table.write()?;

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<u8, Failur
     };
     exam.findings.extend(loaded.settings.warnings.iter().map(warning));
     exam.findings.extend(exam.machine.findings());
-    let opened = match context::open_loaded(&loaded).await {
+    let opened = match context::open_now(&loaded).await {
         Ok(engine) => exam.look(&engine).await,
         Err(failure) => Err(failure),
     };
@@ -120,7 +120,7 @@ impl Examination {
     fn show(&self, loaded: &Loaded) -> std::io::Result<()> {
         let mut facts = Facts::default();
         let store = &loaded.settings.store;
-        facts.add("store", format!("{} (from {})", store.url, store.origin));
+        facts.add("store", format!("{} (from {})", store.url, loaded.told(&store.origin)));
         if let Some(health) = &self.store {
             let about = &health.description;
             let durability = match &about.durability {

@@ -36,6 +36,7 @@ pub(crate) async fn run(args: PauseArgs, pause: bool, global: &Global) -> Result
     let tenant = context::tenant_of(args.tenant.as_deref())?;
     let scope = QueueScope { queue: QueueName::new(&args.queue)?, tenant: tenant.clone() };
     let engine = context::open_existing(global).await?;
+    context::known_queue(&engine, &scope.queue).await?;
     let changed = match (lane.clone(), pause) {
         (Some(lane), true) => engine.pause(lane, &actor).await?,
         (Some(lane), false) => engine.resume(lane, &actor).await?,

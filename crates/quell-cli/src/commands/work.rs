@@ -80,7 +80,7 @@ pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> R
         ..Flags::default()
     };
     let loaded = context::load(global, flags)?;
-    let engine = context::open_loaded(&loaded).await?;
+    let engine = context::open_patiently(&loaded).await?;
     let worker = hire(&engine, &loaded, &staff, until_idle, global.log_format)?;
     let processes = Processes::start(&staff, until_idle, global)?;
     if !staff.looked_after {
@@ -107,7 +107,7 @@ pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> R
             }
         }
         if asked == 1 && !staff.looked_after {
-            output::say("stopping: running handlers may finish; once more stops at once");
+            output::say("stopping: running handlers finish or are handed back; once more stops at once");
         }
     };
     let unclean = processes.join(&mut signals, asked).await;

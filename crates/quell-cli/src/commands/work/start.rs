@@ -1,7 +1,7 @@
 //! What a worker says when it starts: which store and why, how durable, which queues, and what to type next.
 
 use owo_colors::OwoColorize;
-use quell::config::{DurationText, HandlerSettings, Origin, QueueSettings};
+use quell::config::{DurationText, HandlerSettings, QueueSettings};
 use quell::quell_core::store::Durability;
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, Worker};
@@ -21,15 +21,14 @@ pub(super) fn tell(engine: &Engine, loaded: &Loaded, worker: &Worker, staff: &St
         Durability::Durable => "durable".green().to_string(),
         Durability::BestEffort(why) => format!("{}: {why}", "best effort".yellow()),
     };
-    let why = match (&store.origin, &loaded.file) {
-        (Origin::File { line }, Some(path)) => format!("{} line {line}", path.display()),
-        (origin, _) => origin.to_string(),
-    };
+    let why = loaded.told(&store.origin);
     output::say(format!("{} {} works on {} ({why}), {durability}", "quell".bold(), version(), store.url));
     let say = |name: &str, text: String| output::say(format!("  {}  {text}", format!("{name:7}").dimmed()));
 
     let (queues, example) = queues(loaded, worker, engine);
-    say("queues", queues);
+    for (place, text) in queues.into_iter().enumerate() {
+        say(if place == 0 { "queues" } else { "" }, text);
+    }
     let processes = match staff.processes {
         1 => String::new(),
         n => format!(", {n} processes"),
@@ -41,33 +40,38 @@ pub(super) fn tell(engine: &Engine, loaded: &Loaded, worker: &Worker, staff: &St
         say("next", format!("{}   in another terminal", command.cyan()));
     }
     let grace = DurationText::show(settings.worker.grace);
-    say("stop", format!("Ctrl-C lets running handlers finish ({grace}), a second one stops at once"));
+    say(
+        "stop",
+        format!(
+            "Ctrl-C: running handlers finish or are handed back within {grace}; a second one stops at once"
+        ),
+    );
 }
 
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The queues in words, and one to try.
-fn queues(loaded: &Loaded, worker: &Worker, engine: &Engine) -> (String, Option<String>) {
+/// The queues in words, a line each, and one to try.
+fn queues(loaded: &Loaded, worker: &Worker, engine: &Engine) -> (Vec<String>, Option<String>) {
     let settings = engine.settings();
     let Some(names) = worker.queues() else {
-        let Some(any) = &settings.default_queue else { return ("none".to_owned(), None) };
-        return (format!("any name: {} (no quell.toml here)", described(any)), Some("hello".to_owned()));
+        let Some(any) = &settings.default_queue else { return (vec!["none".to_owned()], None) };
+        let why = if loaded.file.is_none() { " (no quell.toml here)" } else { "" };
+        return (vec![format!("any name: {}{why}", described(any))], Some("hello".to_owned()));
     };
     if names.is_empty() {
         let text = "none that this process could handle: all of them are pulled by workers elsewhere";
-        return (text.yellow().to_string(), None);
+        return (vec![text.yellow().to_string()], None);
     }
     let listed = names.iter().take(QUEUES_LISTED);
     let mut texts: Vec<String> = listed
         .filter_map(|name| settings.queue(name).map(|queue| format!("{name}: {}", described(&queue))))
         .collect();
     if names.len() > QUEUES_LISTED {
-        texts.push(format!("and {} more", names.len() - QUEUES_LISTED));
+        texts.push(format!("and {} more; `quell check` shows all", names.len() - QUEUES_LISTED));
     }
-    let from = loaded.file.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
-    (format!("{}{from}", texts.join("; ")), names.first().map(|name| name.to_string()))
+    (texts, names.first().map(|name| name.to_string()))
 }
 
 /// `quiet 1s up to 10s, handler log`

@@ -1,0 +1,18 @@
+//! The real binary, started as a user would start it, in folders of its own.
+//!
+//! No test sleeps: they wait for lines of output, or ask again and again until an answer is right or patience ends.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod answers;
+mod configuration;
+mod demo;
+mod disks;
+mod first_steps;
+mod handlers;
+mod sending;
+mod stopping;
+mod stores;
+mod support;
+mod together;

@@ -1,0 +1,299 @@
+//! Folders, answers and processes for the tests.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use quell::clock::{RealTime, Time};
+use quell::quell_core::clock::Tick;
+use serde_json::Value;
+
+/// Everything here takes milliseconds; on a noisy machine it may take seconds, and never this long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A folder with everything in it, removed at the end.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Removes the folder, unless it is somebody else's.
+    _kept: Option<tempfile::TempDir>,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        let kept = tempfile::tempdir().unwrap();
+        Folder { path: kept.path().to_path_buf(), _kept: Some(kept) }
+    }
+
+    pub(crate) fn at(path: &Path) -> Folder {
+        Folder { path: path.to_path_buf(), _kept: None }
+    }
+
+    /// With a quell.toml.
+    pub(crate) fn with_config(text: &str) -> Folder {
+        let folder = Folder::new();
+        folder.write("quell.toml", text);
+        folder
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+        command.current_dir(&self.path).args(args).env("USER", "tester");
+        for (name, _) in std::env::vars_os() {
+            let ours = name.to_string_lossy().starts_with("QUELL_");
+            if ours
+                || ["DATABASE_URL", "REDIS_URL", "RUST_LOG", "NO_COLOR", "PORT"].iter().any(|n| name == *n)
+            {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn quell(&self, args: &[&str]) -> Answer {
+        Answer::of(&mut self.command(args))
+    }
+
+    /// Runs a command with something on its stdin.
+    pub(crate) fn quell_with(&self, args: &[&str], input: &str) -> Answer {
+        let mut command = self.command(args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // From a thread, because a full pipe in the other direction would hold us up.
+        let feeder = std::thread::spawn(move || {
+            let _ = stdin.write_all(input.as_bytes());
+        });
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        Answer::from(args, output)
+    }
+
+    /// Starts a command that stays.
+    pub(crate) fn start(&self, args: &[&str]) -> Process {
+        Process::start(self.command(args))
+    }
+
+    /// The answer of a command that must succeed, as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.push("--json");
+        self.quell(&all).ok().json()
+    }
+
+    /// Sends an event; the receipt.
+    pub(crate) fn send(&self, queue: &str, key: &str, payload: &str) -> Value {
+        self.json(&["send", queue, key, payload])
+    }
+
+    /// Asks until the answer is right.
+    pub(crate) fn until(&self, what: &str, args: &[&str], right: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        until(what, || {
+            last = self.json(args);
+            right(&last)
+        });
+        last
+    }
+}
+
+/// Asks until it is so. The asking itself is the pause.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let time = RealTime::new();
+    while !is_so() {
+        assert!(time.tick().since(Tick::default()) < PATIENCE, "waited too long for: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// What a command answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) args: String,
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Answer {
+    fn of(command: &mut Command) -> Answer {
+        let args: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        Answer::from(&args, output)
+    }
+
+    fn from(args: &[&str], output: std::process::Output) -> Answer {
+        Answer {
+            args: args.join(" "),
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    pub(crate) fn ok(self) -> Answer {
+        self.exits(0)
+    }
+
+    pub(crate) fn exits(self, code: i32) -> Answer {
+        assert_eq!(self.code, code, "quell {}\nstdout: {}\nstderr: {}", self.args, self.out, self.err);
+        self
+    }
+
+    /// Its stdout has this.
+    pub(crate) fn says(self, text: &str) -> Answer {
+        assert!(
+            self.out.contains(text),
+            "quell {}: no {text:?} in stdout:\n{}{}",
+            self.args,
+            self.out,
+            self.err
+        );
+        self
+    }
+
+    /// Its stderr has this.
+    pub(crate) fn complains(self, text: &str) -> Answer {
+        assert!(self.err.contains(text), "quell {}: no {text:?} in stderr:\n{}", self.args, self.err);
+        self
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out)
+            .unwrap_or_else(|e| panic!("{} is not JSON: {e}\n{}", self.args, self.out))
+    }
+}
+
+/// A command that stays. Killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<Line>,
+    /// Everything that was read so far.
+    pub(crate) seen: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    Out(String),
+    Err(String),
+}
+
+impl Line {
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Line::Out(text) | Line::Err(text) => text,
+        }
+    }
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Process {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (tell, lines) = channel();
+        let tell_err = tell.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let _ = tell.send(Line::Out(line));
+            }
+        });
+        std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                let _ = tell_err.send(Line::Err(line));
+            }
+        });
+        Process { child, lines, seen: Vec::new() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line with this text.
+    pub(crate) fn line(&mut self, text: &str) -> String {
+        let time = RealTime::new();
+        loop {
+            let left = PATIENCE.saturating_sub(time.tick().since(Tick::default()));
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.text().contains(text) {
+                        return line.text().to_owned();
+                    }
+                }
+                Err(_) => panic!("no line with {text:?}; seen: {:#?}", self.seen),
+            }
+        }
+    }
+
+    /// Waits until it works.
+    pub(crate) fn started(mut self) -> Process {
+        self.line("startup.swept");
+        self
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        signal_to(self.pid(), signal);
+    }
+
+    /// Waits for its end, with everything that it said.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<Line>) {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end; seen: {:#?}", self.seen),
+            }
+        }
+        let status = self.child.wait().unwrap();
+        (status, std::mem::take(&mut self.seen))
+    }
+
+    /// SIGTERM, and it must end well.
+    pub(crate) fn stop(self) -> Vec<Line> {
+        self.signal(rustix::process::Signal::TERM);
+        let (status, lines) = self.end();
+        assert_eq!(status.code(), Some(0), "{lines:#?}");
+        lines
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn signal_to(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// A process that has ended and was not yet waited for is gone, too.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// The items of a listing.
+pub(crate) fn items(page: &Value) -> &[Value] {
+    page["items"].as_array().map_or(&[], Vec::as_slice)
+}
