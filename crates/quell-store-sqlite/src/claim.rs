@@ -420,3 +420,34 @@ fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<T
     })?;
     Ok(next)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfall_43_claims_go_by_index_and_never_scan_or_sort() {
+        let schema = include_str!("../schema.sql");
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(schema).unwrap();
+        let statements = [
+            LANE_DUE,
+            LANE_EXPIRED,
+            QUEUES_BY_TIME,
+            "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL",
+            "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at > ?2",
+            include_str!("../sql/claim_events.sql"),
+        ];
+        for sql in statements {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(vec![1; statement.parameter_count()]), |row| row.get(3))
+                .unwrap()
+                .collect::<rusqlite::Result<_>>()
+                .unwrap();
+            let plan = plan.join("; ");
+            assert!(plan.contains("USING") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+            assert!(!plan.contains("SCAN lane") && !plan.contains("SCAN event"), "{sql}: {plan}");
+        }
+    }
+}

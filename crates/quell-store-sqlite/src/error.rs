@@ -39,3 +39,30 @@ pub(crate) fn at_commit(error: &rusqlite::Error) -> StoreError {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn failure(code: i32) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    #[test]
+    fn before_the_commit_nothing_was_done_whatever_went_wrong() {
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_BUSY, ffi::SQLITE_CORRUPT, ffi::SQLITE_ERROR] {
+            assert!(!not_done(&failure(code)).is_unknown(), "{code}");
+        }
+        assert!(not_done(&failure(ffi::SQLITE_FULL)).detail.contains("disk is full"));
+        assert!(not_done(&failure(ffi::SQLITE_FULL)).is_temporary());
+    }
+
+    #[test]
+    fn a_sync_that_failed_at_the_commit_is_unknown_and_a_full_disk_is_not() {
+        assert!(at_commit(&failure(ffi::SQLITE_IOERR_FSYNC)).is_unknown());
+        assert!(at_commit(&failure(ffi::SQLITE_IOERR_WRITE)).is_unknown());
+        assert!(!at_commit(&failure(ffi::SQLITE_FULL)).is_unknown());
+        assert!(!at_commit(&failure(ffi::SQLITE_BUSY)).is_unknown());
+    }
+}

@@ -145,3 +145,23 @@ fn sockets_of_dead_processes_are_cleared_away() {
     drop(store);
     assert_eq!(std::fs::read_dir(&wake).unwrap().count(), 0, "nobody is left in the folder");
 }
+
+#[tokio::test]
+async fn the_write_ahead_log_stays_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let big = "x".repeat(200_000);
+    let mut largest = 0;
+    for n in 0..300 {
+        let event = quell_store_tests::builders::event("bulk", &format!("k{}", n % 10)).payload(serde_json::json!(big));
+        store.append(quell_store_tests::builders::append_request([event])).await.unwrap();
+        largest = largest.max(std::fs::metadata(folder.path().join("q.db-wal")).map_or(0, |m| m.len()));
+        // Readers come and go; none keeps an old snapshot open.
+        if n % 20 == 0 {
+            store.inspect(Inspect::Stats).await.unwrap();
+        }
+    }
+    assert!(largest > 0, "the log was looked at");
+    assert!(largest < 80 * 1024 * 1024, "60 MB of payloads left a log of {largest} bytes");
+}
