@@ -24,7 +24,7 @@ pub mod worker;
 pub use engine::{Engine, EngineError, Incoming};
 pub use handler::{Handler, Run, from_fn};
 pub use open::OpenError;
-pub use program::{ProgramError, Queue, Quell, QuellBuilder};
+pub use program::{ProgramError, Quell, QuellBuilder, Queue};
 pub use quell_core;
 pub use quell_core::outcome::Outcome;
 pub use worker::{Shutdown, Worker, WorkerOptions, WorkerReport};
