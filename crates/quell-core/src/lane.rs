@@ -413,11 +413,12 @@ impl Lane {
         step
     }
 
-    /// Closes the open window and ends a backoff. Never goes past a pause: that is for the claim to see.
+    /// Closes the open window and ends a backoff, also the wait of a second hand-back. Never goes past a pause: that is
+    /// for the claim to see.
     pub fn flush(&mut self, now: Timestamp) -> Option<Move> {
         let mut made = None;
         if let Some(current) = self.current.as_mut()
-            && current.state == RunState::Retryable
+            && current.state != RunState::Running
             && current.due_at > now
         {
             current.due_at = now;

@@ -198,6 +198,7 @@ pub async fn a_full_count_closes_the_window_early_and_for_good(world: &dyn World
     append(&*store, [new("a"), new("b")]).await;
     claim_none(&*store).await;
     append_one(&*store, new("c")).await;
+    world.advance(secs(5)).await;
     append_one(&*store, new("d")).await;
     assert_eq!(ids(&claim_one(&*store).await), ["a", "b", "c"]);
 }
@@ -208,6 +209,7 @@ pub async fn full_bytes_close_the_window_early_and_for_good(world: &dyn World) {
     append(&*store, [new("a"), new("b")]).await;
     claim_none(&*store).await;
     append_one(&*store, new("c")).await;
+    world.advance(secs(5)).await;
     append_one(&*store, new("d")).await;
     assert_eq!(ids(&claim_one(&*store).await), ["a", "b", "c"]);
 }
@@ -319,10 +321,17 @@ pub async fn a_conflict_inside_one_request_refuses_it(world: &dyn World) {
 
 pub async fn an_id_belongs_to_its_tenant_queue_and_key(world: &dyn World) {
     let store = world.store();
-    for lane in [lane("chat", "k1"), lane("chat", "k2"), lane("mail", "k1"), lane_of("acme", "chat", "k1")] {
-        append_one(&*store, event_in(lane).id("a")).await;
+    let lanes = [lane("chat", "k1"), lane("chat", "k2"), lane("mail", "k1"), lane_of("acme", "chat", "k1")];
+    for lane in &lanes {
+        append_one(&*store, event_in(lane.clone()).id("first")).await;
     }
-    assert_eq!(claim_all(&*store).await.len(), 4);
+    // Also into lanes that exist already, and with a payload that would be a conflict in one of the others.
+    for (n, lane) in lanes.iter().enumerate() {
+        append_one(&*store, event_in(lane.clone()).id("a").payload(json!(n))).await;
+    }
+    let batches = claim_all(&*store).await;
+    assert_eq!(batches.len(), 4);
+    assert!(batches.iter().all(|b| ids(b) == ["first", "a"]));
 }
 
 pub async fn ids_are_compared_as_bytes(world: &dyn World) {

@@ -7,8 +7,9 @@ use quell_core::window::FiredBy;
 
 use crate::World;
 use crate::builders::{
-    LEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one, claim_request,
-    control, event, extend, ids, keys, lane, lane_of, scoped, secs, settle, settle_after, whole, worker,
+    LEASE, RELEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one,
+    claim_request, control, event, extend, ids, keys, lane, lane_of, scoped, secs, settle, settle_after,
+    whole, worker,
 };
 use crate::reads::{assert_moment, changes, lane_detail, lane_row, stats, totals, trail, trail_of};
 
@@ -36,6 +37,7 @@ pub async fn a_flushed_window_is_not_opened_again_by_later_events(world: &dyn Wo
     let store = world.store();
     append_one(&*store, event("chat", "k1").id("a").quiet(20)).await;
     assert!(flush(&*store, "k1").await);
+    world.advance(secs(5)).await;
     append_one(&*store, event("chat", "k1").id("b").quiet(20)).await;
     let batch = claim_one(&*store).await;
     assert_eq!((ids(&batch), batch.fired_by), (vec!["a", "b"], FiredBy::Flush));
@@ -63,6 +65,18 @@ pub async fn flush_ends_a_backoff(world: &dyn World) {
     assert!(flush(&*store, "k1").await);
     let again = claim_one(&*store).await;
     assert_eq!((again.run_id, again.attempt, again.fired_by), (first.run_id, 2, FiredBy::Retry));
+}
+
+pub async fn flush_ends_the_wait_of_a_second_release(world: &dyn World) {
+    let store = world.store();
+    append_one(&*store, event("chat", "k1")).await;
+    settle_after(&*store, &claim_one(&*store).await, RELEASE, secs(1_000)).await;
+    let second = claim_one(&*store).await;
+    settle_after(&*store, &second, RELEASE, secs(1_000)).await;
+    claim_none(&*store).await;
+    assert!(flush(&*store, "k1").await);
+    let third = claim_one(&*store).await;
+    assert_eq!((third.run_id, third.attempt), (second.run_id, 1));
 }
 
 pub async fn flush_of_a_running_lane_lets_the_next_run_follow_at_once(world: &dyn World) {

@@ -18,7 +18,9 @@ use crate::builders::{
     worker,
 };
 use crate::chance::Chance;
-use crate::reads::{assert_totals, assert_trail, run_detail, state_of, totals, trail_of};
+use crate::reads::{
+    assert_moment, assert_totals, assert_trail, health, run_detail, state_of, totals, trail_of,
+};
 use crate::{Harness, World};
 
 mod check;
@@ -127,6 +129,19 @@ pub async fn a_batch_that_kills_every_worker_ends_in_the_dead_letter(world: &dyn
     claim_none(&*store).await;
     assert_eq!(state_of(&*store, &lane("chat", "poison"), "a").await, Some(RunState::Failed));
     assert_eq!(totals(&*store, "chat").await.dead, 1);
+}
+
+pub async fn store_time_never_goes_back_and_never_jumps_at_a_restart(world: &dyn World) {
+    let mut last = health(&*world.store()).await.now;
+    for _ in 0..4 {
+        world.advance(secs(100)).await;
+        let now = health(&*world.another().await).await.now;
+        assert!(now >= last.after(secs(100)), "one clock for all handles: {now} after {last}");
+        let after = health(&*world.reopen().await).await.now;
+        assert!(after >= now, "{after} after {now}");
+        assert_moment(world, after, now, "a restart is no jump");
+        last = after;
+    }
 }
 
 /// A fixed story of every verb, told once without a restart and once with one before each call.

@@ -262,6 +262,7 @@ macro_rules! store_suite {
                 a_paused_lane_is_taken_back_but_not_handed_out
                 a_listener_hears_that_a_lane_was_taken_back
                 the_retention_removes_finished_runs_their_events_and_ids
+                an_id_is_free_after_the_retention_though_its_lane_lives_on
                 nothing_younger_than_the_retention_is_removed
                 the_retention_starts_when_the_event_ends
                 events_that_have_not_ended_are_never_removed
@@ -304,6 +305,7 @@ macro_rules! store_suite {
                 a_flushed_window_is_not_opened_again_by_later_events
                 flush_of_an_empty_unknown_or_due_lane_changes_nothing
                 flush_ends_a_backoff
+                flush_ends_the_wait_of_a_second_release
                 flush_of_a_running_lane_lets_the_next_run_follow_at_once
                 flush_never_goes_past_a_pause
                 a_flush_is_seen_by_next_at
@@ -349,6 +351,7 @@ macro_rules! store_suite {
                 backoff_left_overs_and_closed_windows_survive_a_restart
                 a_crash_between_reclaim_and_claim_costs_nothing_more
                 a_batch_that_kills_every_worker_ends_in_the_dead_letter
+                store_time_never_goes_back_and_never_jumps_at_a_restart
                 workers_and_senders_that_vanish_at_any_point_lose_nothing
             }
             run_many {

@@ -421,6 +421,7 @@ pub async fn pitfall_33_a_crash_counts_as_an_attempt(world: &dyn World) {
     while let [batch] = &claim_all(&*store).await[..] {
         crashes += 1;
         assert_eq!(batch.attempt, crashes);
+        assert!(crashes <= ATTEMPTS, "it crashes workers for ever");
         world.advance(secs(65)).await;
     }
     assert_eq!(crashes, ATTEMPTS);

@@ -184,6 +184,18 @@ pub async fn the_retention_removes_finished_runs_their_events_and_ids(world: &dy
     assert_eq!(ids(&claim_one(&*store).await), ["a"]);
 }
 
+pub async fn an_id_is_free_after_the_retention_though_its_lane_lives_on(world: &dyn World) {
+    let store = world.store();
+    append_one(&*store, event("chat", "k1").id("a")).await;
+    settle(&*store, &claim_one(&*store).await, SUCCEEDED).await;
+    append_one(&*store, event("chat", "k1").id("b").fixed(90_000)).await;
+    world.advance(LONG).await;
+    forget(&*store, RETENTION).await;
+    append_one(&*store, event("chat", "k1").id("a").payload(json!("another"))).await;
+    world.advance(secs(90_000)).await;
+    assert_eq!(ids(&claim_one(&*store).await), ["b", "a"]);
+}
+
 pub async fn nothing_younger_than_the_retention_is_removed(world: &dyn World) {
     let store = world.store();
     append_one(&*store, event("chat", "k1").id("a")).await;
@@ -291,7 +303,9 @@ pub async fn the_retention_works_in_small_steps_and_says_when_there_is_more(worl
     let mut settled = 0;
     while settled < many {
         let request = ClaimRequest { max: 500, ..claim_request(&worker("w")) };
-        for batch in claim(&*store, request).await.batches {
+        let batches = claim(&*store, request).await.batches;
+        assert!(!batches.is_empty(), "{settled} of {many} lanes could be claimed");
+        for batch in batches {
             settle(&*store, &batch, SUCCEEDED).await;
             settled += 1;
         }

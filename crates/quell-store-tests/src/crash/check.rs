@@ -23,6 +23,10 @@ use serde_json::Value;
 
 use crate::reads::{all_lanes, all_runs, check_trail, run_detail, stats, trail, verify};
 
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;
+
 /// What a kill loop has seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {

@@ -30,6 +30,8 @@ const LANES: u64 = 4;
 /// Short, so that a killed worker's lane comes back while the loop still runs.
 const LEASE: Duration = Duration::from_millis(400);
 const ATTEMPTS: u32 = 6;
+/// Waits of at most 100 ms each while a store is drained.
+const DRAIN_WAITS_MAX: u32 = 600;
 
 /// Where a child of this role and number writes.
 pub fn log_path(folder: &Path, role: &str, index: usize) -> PathBuf {
@@ -271,12 +273,14 @@ pub async fn drain(store: &dyn Store, advance: impl AsyncFn()) -> Vec<Value> {
     let me = Arc::new(WorkerId { name: "drain".into(), pid: 1, start: "drain".into() });
     let mut lines = Vec::new();
     let mut listener = store.wakeups();
-    for _ in 0..100_000 {
+    let mut idle = 0;
+    while idle < DRAIN_WAITS_MAX {
         let claimed = store.claim(claim_for(&me)).await.expect("nobody else is there");
         if claimed.batches.is_empty() && claimed.next_at.is_none() {
             return lines;
         }
         if claimed.batches.is_empty() {
+            idle += 1;
             wait(&mut *listener, claimed.next_at.map_or(LEASE, |at| at.since(claimed.now))).await;
             advance().await;
         }
@@ -285,7 +289,7 @@ pub async fn drain(store: &dyn Store, advance: impl AsyncFn()) -> Vec<Value> {
             lines.push(settled(store, batch, Verdict::Succeeded).await);
         }
     }
-    panic!("the store was not empty after 100,000 claims");
+    panic!("something is left that nobody can claim, after {DRAIN_WAITS_MAX} waits");
 }
 
 /// Waits for a wake-up, at most so long and never long.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use quell_core::clock::{ManualClock, Timestamp};
 use quell_core::memory::MemoryStore;
 use quell_core::store::Store;
-use quell_store_tests::builders::{RETRY, SUCCEEDED, append_one, claim_one, event, seqs, settle};
-use quell_store_tests::crash::{Report, check, log_path};
 use serde_json::{Value, json};
+
+use super::{Report, check};
+use crate::builders::{RETRY, SUCCEEDED, append_one, claim_one, event, seqs, settle};
+use crate::crash::log_path;
 
 /// One event that was retried once and then succeeded, and the lines that honest children would have written.
 struct Story {
