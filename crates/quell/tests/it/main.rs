@@ -6,6 +6,7 @@
 mod appending;
 mod examples;
 mod idle;
+mod idle_sqlite;
 mod lanes;
 mod leases;
 mod outcomes;
