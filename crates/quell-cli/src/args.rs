@@ -146,6 +146,8 @@ pub(crate) enum Command {
     Doctor(commands::doctor::DoctorArgs),
     /// See it work: bursts, a killed worker, duplicates, the audit
     Demo(commands::demo::DemoArgs),
+    /// Measure this machine's disk and Quell on it
+    Bench(commands::bench::BenchArgs),
     /// Print a completion script for your shell
     Completions(commands::completions::CompletionsArgs),
     /// The worker that the demo kills.

@@ -1,6 +1,7 @@
 //! The commands, one file each, and the way from the command line to them.
 
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod dead;
@@ -40,6 +41,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Check(args) => check::run(&args, global),
         Command::Doctor(args) => doctor::run(&args, global).await,
         Command::Demo(args) => demo::run(&args).await,
+        Command::Bench(args) => bench::run(&args).await,
         Command::Completions(args) => completions::run(&args),
         Command::DemoWorker(args) => demo::work(&args).await,
     }

@@ -16,7 +16,7 @@ use crate::output;
 
 /// Short, so that nobody waits: real queues have a minute.
 const LEASE: Duration = Duration::from_secs(1);
-const QUIET: Duration = Duration::from_millis(300);
+const QUIET: Duration = Duration::from_millis(500);
 pub(super) const QUEUE: &str = "orders";
 
 #[derive(Debug, Args)]

@@ -136,7 +136,7 @@ impl Examination {
                     Ok(n) if name.ends_with("_bytes") => times::bytes(n),
                     _ => value.clone(),
                 };
-                facts.add(&name.replace('_', " "), value);
+                facts.add(&name.replace("_bytes", "_size").replace('_', " "), value);
             }
         }
         self.machine.tell(&mut facts);
@@ -174,8 +174,18 @@ impl Examination {
 
 /// The no-loss equation as a table; the demo shows it too.
 pub(super) fn equation(queues: &[QueueStats]) -> Columns {
-    let names =
-        ["QUEUE", "ACCEPTED", "=", "SUCCEEDED", "DEAD", "DISCARDED", "DELAYED", "BUFFERED", "IN FLIGHT", ""];
+    let names = [
+        "QUEUE",
+        "ACCEPTED",
+        "=",
+        "SUCCEEDED",
+        "DEAD",
+        "DISCARDED",
+        "DELAYED",
+        "BUFFERED",
+        "IN FLIGHT",
+        "VERDICT",
+    ];
     let mut table = Columns::new(&names);
     for column in [1, 3, 4, 5, 6, 7, 8] {
         table = table.right(column);

@@ -54,7 +54,7 @@ fn show(detail: &LaneDetail, payloads: bool) -> std::io::Result<()> {
     facts.add("in flight", times::count(row.in_flight, "event"));
     facts.add_some("due", detail.waiting.due_at.map(|due| times::full(due, now)));
     facts.add_some("at the latest", detail.waiting.capped_at.map(|cap| times::full(cap, now)));
-    facts.add_some("backoff until", detail.waiting.backoff_until.map(|until| times::full(until, now)));
+    facts.add_some("tried again", detail.waiting.again_at.map(|until| times::full(until, now)));
     facts.add_some("held by", row.worker.clone());
     facts.add_some("token", row.token.map(|token| token.to_string()));
     facts.add_some("since", row.claimed_at.map(|at| times::full(at, now)));

@@ -74,7 +74,7 @@ fn show(detail: &RunDetail, payloads: bool, now: Timestamp) -> std::io::Result<(
 fn facts(detail: &RunDetail, now: Timestamp) -> Facts {
     let row: &RunRow = &detail.row;
     let mut facts = Facts::default();
-    facts.add("tries", format!("{} ({} claims, {} retries)", row.attempts, row.claims, row.retries));
+    facts.add("tries", format!("{} (claimed {}×, retried {}×)", row.attempts, row.claims, row.retries));
     facts.add_some("fired by", row.fired_by.map(|by| by.as_str().to_owned()));
     facts.add_some("token", (row.token > 0).then(|| row.token.to_string()));
     facts.add_some("worker", row.worker.clone());

@@ -84,7 +84,7 @@ pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> R
     let worker = hire(&engine, &loaded, &staff, until_idle, global.log_format)?;
     let processes = Processes::start(&staff, until_idle, global)?;
     if !staff.looked_after {
-        start::tell(&engine, &loaded, &worker, &staff, global);
+        start::tell(&engine, &loaded, &worker, &staff, until_idle, global);
     }
     let mut abandoned_by_parent = staff.looked_after.then(parent_gone);
 

@@ -21,7 +21,7 @@ fn help_knows_every_command_and_the_exit_codes() {
         help = help.says(&format!("\n  {word} "));
         folder.quell(&["help", word]).ok().says("Usage: quell");
     }
-    for word in ["resume", "check", "doctor", "demo", "completions"] {
+    for word in ["resume", "check", "doctor", "demo", "bench", "completions"] {
         help = help.says(&format!("\n  {word} "));
     }
     let help = help.says("3  not found").says("5  the store is not available");
@@ -86,4 +86,28 @@ fn completions_exist_for_the_common_shells() {
     folder.quell(&["completions", "zsh"]).ok().says("#compdef quell").says("doctor");
     folder.quell(&["completions", "fish"]).ok().says("complete -c quell").says("doctor");
     folder.quell(&["completions", "tcsh"]).exits(2);
+}
+
+#[test]
+fn the_reference_page_has_every_command() {
+    let page = include_str!("../../../../docs/reference/cli.md");
+    let help = Folder::new().quell(&["help"]).ok().out;
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
+        let known = command == "help" || page.contains(&format!("`quell {command}"));
+        assert!(known, "docs/reference/cli.md says nothing about {command}");
+    }
+}
+
+#[test]
+fn a_workload_is_measured_as_a_table_and_as_json() {
+    let folder = Folder::new();
+    folder.quell(&["bench", "start"]).ok().says("WORKLOAD").says("start latency p50");
+    let figures = folder.json(&["bench", "start"]);
+    assert_eq!(
+        (&figures["items"][0]["workload"], &figures["items"][0]["unit"]),
+        (&"start".into(), &"ms".into())
+    );
+    folder.quell(&["bench", "everything"]).exits(2).complains("jobs, keyed, burst, start, timer");
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "nothing is left behind");
 }

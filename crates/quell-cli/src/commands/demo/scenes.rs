@@ -32,7 +32,7 @@ pub(super) async fn play() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let url = format!("sqlite:{}", folder.path().join("demo.db").display());
     let stage = Stage { time: RealTime::new(), url };
-    stage.say("a real SQLite file in a temporary folder; windows of 300 ms, leases of 1 s")?;
+    stage.say("a real SQLite file in a temporary folder; windows of 500 ms, leases of 1 s")?;
 
     let mut office = Office::open(&stage.url, "demo").await?;
     stage.one_batch(&mut office).await?;

@@ -14,7 +14,14 @@ use crate::output;
 /// More queues than this are counted, not listed.
 const QUEUES_LISTED: usize = 8;
 
-pub(super) fn tell(engine: &Engine, loaded: &Loaded, worker: &Worker, staff: &Staff, global: &Global) {
+pub(super) fn tell(
+    engine: &Engine,
+    loaded: &Loaded,
+    worker: &Worker,
+    staff: &Staff,
+    until_idle: bool,
+    global: &Global,
+) {
     let settings = engine.settings();
     let store = &settings.store;
     let durability = match engine.store().description().durability {
@@ -35,6 +42,9 @@ pub(super) fn tell(engine: &Engine, loaded: &Loaded, worker: &Worker, staff: &St
     };
     let (id, lanes) = (worker.id(), settings.worker.concurrency);
     say("worker", format!("{} pid {}, {lanes} keys at once{processes}", id.name, id.pid));
+    if until_idle {
+        return;
+    }
     if let Some(queue) = example {
         let command = format!("quell send{} {queue} world '{{\"text\":\"hi\"}}'", same_store(global));
         say("next", format!("{}   in another terminal", command.cyan()));
