@@ -130,7 +130,8 @@ pub struct Waiting {
     pub due_at: Option<Timestamp>,
     pub due_by: Option<FiredBy>,
     pub capped_at: Option<Timestamp>,
-    pub backoff_until: Option<Timestamp>,
+    /// When the current run can be claimed again: after its backoff, or at once after a crash or a hand-back.
+    pub again_at: Option<Timestamp>,
     pub lane_paused_by: Option<String>,
     pub queue_paused_by: Option<String>,
     pub held_by: Option<String>,
@@ -149,7 +150,7 @@ impl Waiting {
             due_at: lane.open.map(|o| o.window.due().0),
             due_by: lane.open.map(|o| o.window.due().1),
             capped_at: lane.open.map(|o| o.window.capped_at()),
-            backoff_until: current.filter(|c| c.state == RunState::Retryable).map(|c| c.due_at),
+            again_at: current.filter(|c| c.state != RunState::Running).map(|c| c.due_at),
             lane_paused_by: lane.paused.as_ref().map(|p| p.by.clone()),
             queue_paused_by,
             held_by: running.and_then(|c| c.worker.as_ref()).map(|w| w.to_string()),
@@ -179,11 +180,11 @@ impl Waiting {
         if let Some(by) = &self.queue_paused_by {
             parts.push(format!("queue paused by {by}"));
         }
-        if let Some(until) = self.backoff_until {
+        if let Some(until) = self.again_at {
             parts.push(if until > now {
-                format!("retry in {}", span(until, now))
+                format!("its run is tried again in {}", span(until, now))
             } else {
-                "retry due now".to_owned()
+                "its run is due again and waits for a worker".to_owned()
             });
         }
         if self.buffered > 0 {
@@ -412,6 +413,28 @@ mod tests {
                 .sentence(at(5_000))
                 .starts_with("lane paused by ada; buffered 2")
         );
+    }
+
+    #[test]
+    fn a_run_that_was_handed_back_or_lost_its_worker_is_not_called_idle() {
+        use crate::lane::{Claimer, Settlement, Taken};
+        use crate::outcome::Verdict;
+        let mut lane = Lane::new(1, at(0));
+        lane.append(at(0), 1, 10, &Window::none(), || 7);
+        lane.cut(at(0), Taken { count: 1, bytes: 10, hi: 1, last_at: at(0), rest: None }, || 8);
+        let worker = "w:1:a".parse().map(std::sync::Arc::new).unwrap();
+        let lease = Duration::from_secs(10);
+        lane.claim(at(0), &Claimer { worker, token: 9, lease, max_attempts: 3 });
+        let mut retried = lane.clone();
+        let retry = Settlement { verdict: Verdict::Retry { after: None }, delay: Duration::from_secs(5) };
+        retried.settle(at(0), 7, 9, &retry, None).unwrap();
+        assert_eq!(
+            Waiting::of(&retried, at(1_000), None).sentence(at(1_000)),
+            "its run is tried again in 4.0s"
+        );
+        lane.reclaim(at(10_000));
+        let sentence = Waiting::of(&lane, at(10_000), None).sentence(at(10_000));
+        assert_eq!(sentence, "its run is due again and waits for a worker");
     }
 
     #[test]

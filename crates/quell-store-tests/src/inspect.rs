@@ -71,7 +71,7 @@ pub async fn a_lane_says_why_it_waits(world: &dyn World) {
     assert!(waiting().await.expired, "shown as running and expired until somebody takes it back");
     let settled = settle_after(&*store, &batch, RETRY, secs(30)).await;
     let told = waiting().await;
-    assert_eq!((told.backoff_until, told.held_by), (settled.next_at, None));
+    assert_eq!((told.again_at, told.held_by), (settled.next_at, None));
     let row = lane_detail(&*store, &key).await.expect("it is there").row;
     assert!(row.why.starts_with("retry in "), "{}", row.why);
 }

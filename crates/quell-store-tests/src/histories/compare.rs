@@ -254,7 +254,7 @@ impl Compare {
         assert_eq!((&s.lane_paused_by, &s.queue_paused_by), (&m.lane_paused_by, &m.queue_paused_by));
         self.maybe_time(s.due_at, m.due_at, "due time of the open run");
         self.maybe_time(s.capped_at, m.capped_at, "cap of the open run");
-        self.maybe_time(s.backoff_until, m.backoff_until, "end of the backoff");
+        self.maybe_time(s.again_at, m.again_at, "end of the backoff");
     }
 
     async fn listed_runs(&mut self, subject: &dyn Store, model: &dyn Store) {
