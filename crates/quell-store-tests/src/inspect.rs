@@ -73,7 +73,7 @@ pub async fn a_lane_says_why_it_waits(world: &dyn World) {
     let told = waiting().await;
     assert_eq!((told.again_at, told.held_by), (settled.next_at, None));
     let row = lane_detail(&*store, &key).await.expect("it is there").row;
-    assert!(row.why.starts_with("retry in "), "{}", row.why);
+    assert!(row.why.starts_with("its run is tried again in "), "{}", row.why);
 }
 
 pub async fn an_event_is_found_wherever_it_is(world: &dyn World) {
