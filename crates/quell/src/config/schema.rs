@@ -104,6 +104,14 @@ mod tests {
         assert_eq!(schema["additionalProperties"], false);
     }
 
+    #[test]
+    fn the_committed_schema_for_editors_is_the_one_of_these_types() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/quell.schema.json");
+        let committed = std::fs::read_to_string(&path).expect("the schema is committed");
+        let committed: Value = serde_json::from_str(&committed).expect("it is JSON");
+        assert!(committed == json_schema(), "run `cargo xtask config-schema`");
+    }
+
     /// To write the page anew: `QUELL_WRITE_REFERENCE=1 cargo test -p quell --lib reference_page`.
     #[test]
     fn the_reference_page_holds_exactly_these_tables() {
