@@ -51,7 +51,13 @@ mod tests {
 
     #[test]
     fn before_the_commit_nothing_was_done_whatever_went_wrong() {
-        for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_BUSY, ffi::SQLITE_CORRUPT, ffi::SQLITE_ERROR] {
+        for code in [
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR_WRITE,
+            ffi::SQLITE_BUSY,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_ERROR,
+        ] {
             assert!(!not_done(&failure(code)).is_unknown(), "{code}");
         }
         assert!(not_done(&failure(ffi::SQLITE_FULL)).detail.contains("disk is full"));

@@ -146,6 +146,22 @@ pub async fn lanes_are_listed_page_by_page_without_repeating_or_missing(world: &
     assert_eq!(page.items.len(), limits::PAGE_DEFAULT, "without a limit the default is used");
 }
 
+/// A cursor that lies between two queues: the next queue's keys may sort before the last one listed.
+pub async fn pages_go_on_from_one_queue_to_the_next(world: &dyn World) {
+    let store = world.store();
+    for (queue, key) in [("a", "y"), ("a", "z"), ("b", "c"), ("b", "d"), ("c", "a")] {
+        append_one(&*store, event(queue, key)).await;
+    }
+    for idle in [false, true] {
+        for limit in 1..6 {
+            let told = all_lanes(&*store, LaneFilter { idle, limit, ..LaneFilter::default() }).await;
+            let mut told: Vec<String> = told.iter().map(|row| row.lane.to_string()).collect();
+            told.sort();
+            assert_eq!(told, ["a/y", "a/z", "b/c", "b/d", "c/a"], "pages of {limit}, idle too: {idle}");
+        }
+    }
+}
+
 pub async fn lanes_are_filtered_by_tenant_queue_prefix_and_state(world: &dyn World) {
     let store = world.store();
     append(

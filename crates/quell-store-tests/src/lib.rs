@@ -285,6 +285,7 @@ macro_rules! store_suite {
                 an_event_is_found_wherever_it_is
                 a_run_is_shown_from_its_first_event_to_its_end
                 lanes_are_listed_page_by_page_without_repeating_or_missing
+                pages_go_on_from_one_queue_to_the_next
                 lanes_are_filtered_by_tenant_queue_prefix_and_state
                 a_key_prefix_is_never_a_pattern
                 runs_are_listed_newest_first_page_by_page

@@ -42,6 +42,18 @@ fn the_first_signal_ends_with_0_and_the_run_is_finished_or_handed_back() {
 }
 
 #[test]
+fn a_program_that_ends_within_the_grace_is_waited_for_and_its_answer_counts() {
+    let folder = hanging("echo $$ > pid; until [ -e go ]; do sleep 0.05; done");
+    let (mut worker, _) = busy(&folder, &["serve", "--grace", "20s"]);
+    worker.signal(Signal::TERM);
+    worker.line("stopping: ");
+    folder.write("go", "");
+    let (status, lines) = worker.end();
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    assert_eq!(folder.json(&["runs"])["items"][0]["state"], "succeeded");
+}
+
+#[test]
 fn the_second_signal_ends_at_once_and_leaves_the_lease_to_expire() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         // The program ignores the request to end, so the first signal has something to wait for.

@@ -151,7 +151,8 @@ impl View<'_> {
         let cursor = filter.cursor.as_deref().and_then(|c| c.split_once('.'));
         let (start_queue, start_key) =
             cursor.map_or((0, String::new()), |(q, k)| (q.parse().unwrap_or(0), k.to_owned()));
-        let (mut items, mut looked, mut last) = (Vec::new(), 0, start_key.clone());
+        let (mut items, mut looked) = (Vec::new(), 0);
+        let mut last = (start_queue, start_key.clone());
         for queue in self.matching(filter.tenant.as_ref(), filter.queue.as_ref()) {
             if queue.id < start_queue {
                 continue;
@@ -171,10 +172,10 @@ impl View<'_> {
                         break;
                     }
                     if items.len() == limit || looked == LOOK_MAX {
-                        return Ok(Page { items, next: Some(format!("{}.{last}", queue.id)) });
+                        return Ok(Page { items, next: Some(format!("{}.{}", last.0, last.1)) });
                     }
                     looked += 1;
-                    last.clone_from(&row.key);
+                    last = (queue.id, row.key.clone());
                     from = behind(&row.key);
                     let busy = row.lane.state().is_some() || row.lane.paused.is_some();
                     let wanted = (filter.idle || busy) && (!filter.running || row.lane.lease_at().is_some());

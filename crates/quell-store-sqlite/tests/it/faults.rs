@@ -154,7 +154,8 @@ async fn the_write_ahead_log_stays_bounded() {
     let big = "x".repeat(200_000);
     let mut largest = 0;
     for n in 0..300 {
-        let event = quell_store_tests::builders::event("bulk", &format!("k{}", n % 10)).payload(serde_json::json!(big));
+        let event = quell_store_tests::builders::event("bulk", &format!("k{}", n % 10))
+            .payload(serde_json::json!(big));
         store.append(quell_store_tests::builders::append_request([event])).await.unwrap();
         largest = largest.max(std::fs::metadata(folder.path().join("q.db-wal")).map_or(0, |m| m.len()));
         // Readers come and go; none keeps an old snapshot open.

@@ -7,8 +7,9 @@
 //! `result`, `usage` or `retry_after_ms` is the report.
 //!
 //! The promise: the program never outlives its run. It has a process group of its own, which gets SIGTERM, a second of
-//! grace and SIGKILL at the time limit or when the run is to stop, and SIGKILL at once when the handler's future is
-//! dropped or the program ends and leaves others behind. A program that starts a session of its own escapes this, and
+//! grace and SIGKILL at the time limit, and SIGKILL at once when the handler's future is dropped (lease lost, grace of a
+//! stopping worker over) or the program ends and leaves others behind. A stopping worker lets it go on within its grace:
+//! most programs are done by then, and asking them to end would throw their work away. A program that starts a session of its own escapes this, and
 //! so does everything when the worker itself is killed with SIGKILL: the token tells such leftovers apart.
 //!
 //! Called by the worker between claim and settle; leases and heartbeats are the worker's.
@@ -108,7 +109,7 @@ impl Handler for Exec {
                 tokio::join!(feed(input, envelope), stdout.fill(output), stderr.fill(errors));
             };
             let pump = std::pin::pin!(pump);
-            self.watch(run, &mut group, pump).await
+            self.watch(&mut group, pump).await
         };
         match ended {
             Ok(ended) => self.judge(ended, &stdout.text(), &stderr.text()),
@@ -123,14 +124,12 @@ enum Ended {
     Alone(ExitStatus),
     /// We ended it: whatever it then exited with says nothing about its work.
     TimeLimit,
-    Stopped,
 }
 
 impl Exec {
     /// Moves the pipes until the program ends, and sees to it that it does.
     async fn watch(
         &self,
-        run: &Run,
         group: &mut Group,
         mut pump: std::pin::Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Ended> {
@@ -141,7 +140,6 @@ impl Exec {
                     // In this order, so that a program which has already ended is judged by what it answered.
                     biased;
                     status = group.child.wait() => return status.map(Ended::Alone),
-                    () = run.stopping().cancelled() => return Ok(Ended::Stopped),
                     () = &mut pump, if !pumped => pumped = true,
                 }
             }
@@ -174,7 +172,6 @@ impl Exec {
     fn judge(&self, ended: Ended, stdout: &str, stderr: &str) -> Outcome {
         let settings = &self.settings;
         let status = match ended {
-            Ended::Stopped => return Outcome::release("stopped by the worker"),
             Ended::TimeLimit => {
                 let limit = DurationText::show(settings.timeout);
                 return Outcome::retry(error_text(&format!("the time limit of {limit} passed"), stderr));

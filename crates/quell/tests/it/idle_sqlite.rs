@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell::{Queue, Quell, Run, Shutdown, Worker, from_fn};
+use quell::{Quell, Queue, Run, Shutdown, Worker, from_fn};
 use quell_store_sqlite::SqliteStore;
 
 #[tokio::test]

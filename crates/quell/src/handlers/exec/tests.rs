@@ -174,17 +174,27 @@ async fn the_time_limit_ends_the_program_and_says_so() {
 
 #[tokio::test]
 async fn an_exit_of_zero_after_our_signal_is_not_a_success() {
+    let text = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let settings = ExecSettings::new(["/bin/sh", "-c", text]);
+    let outcome = outcome_of(ExecSettings { timeout: Duration::from_millis(300), ..settings }).await;
+    assert_eq!(outcome.verdict, Verdict::Retry { after: None });
+}
+
+#[tokio::test]
+async fn a_stopping_worker_lets_the_program_finish() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pid");
-    let text = "trap 'exit 0' TERM; echo $$ > \"$0\"; while :; do sleep 0.01; done";
-    let handler = exec(ExecSettings::new(["/bin/sh", "-c", text, file.to_str().unwrap()]));
+    let (begun, go_on) = (folder.path().join("pid"), folder.path().join("go"));
+    let text = "echo $$ > \"$0\"; until [ -e \"$1\" ]; do sleep 0.01; done";
+    let settings = ["/bin/sh", "-c", text, begun.to_str().unwrap(), go_on.to_str().unwrap()];
+    let handler = exec(ExecSettings::new(settings));
     let run = sample_run("{}");
     let stop = async {
-        pid_in(&file).await;
+        pid_in(&begun).await;
         run.stopping().cancel();
+        std::fs::write(&go_on, "").unwrap();
     };
     let (outcome, ()) = timeout(PATIENCE, async { tokio::join!(handler.handle(&run), stop) }).await.unwrap();
-    assert_eq!(outcome.verdict, Verdict::Release);
+    assert_eq!(outcome, Outcome::succeeded());
 }
 
 #[cfg(target_os = "linux")]
@@ -196,16 +206,10 @@ mod groups {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let text = "trap '' TERM; sleep 1000 & echo $! > \"$0\"; while :; do wait; done";
-        let handler = exec(ExecSettings::new(["/bin/sh", "-c", text, file.to_str().unwrap()]));
-        let run = sample_run("{}");
-        let stop = async {
-            let pid = pid_in(&file).await;
-            run.stopping().cancel();
-            pid
-        };
-        let both = async { tokio::join!(handler.handle(&run), stop) };
-        let (outcome, pid) = timeout(PATIENCE, both).await.expect("the handler ends");
-        assert_eq!(outcome, Outcome::release("stopped by the worker"));
+        let settings = ExecSettings::new(["/bin/sh", "-c", text, file.to_str().unwrap()]);
+        let outcome = outcome_of(ExecSettings { timeout: Duration::from_millis(500), ..settings }).await;
+        assert_eq!(outcome.verdict, Verdict::Retry { after: None });
+        let pid = pid_in(&file).await;
         until(|| is_dead(pid).then_some(())).await;
     }
 
