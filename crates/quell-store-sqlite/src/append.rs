@@ -29,7 +29,7 @@ enum Plan {
     Repeats(usize),
 }
 
-pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Appended> {
+pub(crate) fn append(tx: &mut Tx<'_, '_>, request: &AppendRequest) -> StoreResult<Appended> {
     request.check()?;
     let plans = plan(tx, request)?;
     let mut receipts: Vec<Receipt> = Vec::with_capacity(plans.len());
@@ -44,7 +44,7 @@ pub(crate) fn append(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Ap
     Ok(Appended { receipts })
 }
 
-fn plan(tx: &mut Tx<'_>, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
+fn plan(tx: &mut Tx<'_, '_>, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
     let mut news: HashMap<&LaneKey, u64> = HashMap::new();
     let mut ids: HashMap<(&LaneKey, &EventId), usize> = HashMap::new();
     let mut plans = Vec::with_capacity(request.events.len());
@@ -105,16 +105,20 @@ fn check_room<'r>(
 }
 
 /// The sequence number of a known id, with the fingerprint if its sender gave the id.
-fn find_event(tx: &Tx<'_>, lane: u64, id: &EventId) -> rusqlite::Result<Option<(u64, Option<Fingerprint>)>> {
+fn find_event(
+    tx: &mut Tx<'_, '_>,
+    lane: u64,
+    id: &EventId,
+) -> rusqlite::Result<Option<(u64, Option<Fingerprint>)>> {
     let sql = "SELECT seq, fingerprint FROM event WHERE id = ?1 AND lane_id = ?2";
     let read = |row: &rusqlite::Row<'_>| {
         let print: Option<[u8; 16]> = row.get(1)?;
         Ok((row.get(0)?, print.map(Fingerprint)))
     };
-    tx.connection.prepare_cached(sql)?.query_row((id.as_str(), lane), read).optional()
+    tx.statements.get(sql)?.query_row((id.as_str(), lane), read).optional()
 }
 
-fn store(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Receipt> {
+fn store(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Receipt> {
     let now = tx.now;
     let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let key = event.lane.key.as_str();
@@ -147,7 +151,7 @@ fn store(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Receipt> {
         Value::Text(serde_json::to_string(&event.headers).expect("text headers are always JSON"))
     };
     let sql = include_str!("../sql/append_event.sql");
-    tx.connection.prepare_cached(sql)?.execute((
+    tx.statements.get(sql)?.execute((
         lane_id,
         seq,
         id.as_str(),
@@ -163,7 +167,7 @@ fn store(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Receipt> {
 }
 
 /// The first event's receipt; nothing moves.
-fn duplicate(tx: &mut Tx<'_>, event: &NewEvent, seq: u64) -> rusqlite::Result<Receipt> {
+fn duplicate(tx: &mut Tx<'_, '_>, event: &NewEvent, seq: u64) -> rusqlite::Result<Receipt> {
     let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let pending = tx.pending_lane(queue, event.lane.key.as_str())?.expect("the plan found the lane");
     let lane = pending.row.lane.clone();
@@ -178,16 +182,12 @@ fn duplicate(tx: &mut Tx<'_>, event: &NewEvent, seq: u64) -> rusqlite::Result<Re
     })
 }
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     /// A lane by its key, kept for the rest of the transaction.
     fn pending_lane(&mut self, queue: u64, key: &str) -> rusqlite::Result<Option<&PendingLane>> {
         let entry = (queue, key.to_owned());
         if !self.lanes.contains_key(&entry) {
-            let row = self
-                .connection
-                .prepare_cached(LANE_BY_KEY)?
-                .query_row((queue, key), LaneRow::read)
-                .optional()?;
+            let row = self.statements.get(LANE_BY_KEY)?.query_row((queue, key), LaneRow::read).optional()?;
             let Some(row) = row else { return Ok(None) };
             let row = self.with_worker(row)?;
             self.lanes.insert(entry.clone(), PendingLane { row, new: false, changed: false });
@@ -253,12 +253,11 @@ impl Tx<'_> {
     }
 }
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     /// A lane by its key as the file has it, after everything pending is written.
     pub(crate) fn lane_by_key(&mut self, queue: u64, key: &str) -> rusqlite::Result<Option<LaneRow>> {
         self.write_lanes()?;
-        let row =
-            self.connection.prepare_cached(LANE_BY_KEY)?.query_row((queue, key), LaneRow::read).optional()?;
+        let row = self.statements.get(LANE_BY_KEY)?.query_row((queue, key), LaneRow::read).optional()?;
         row.map(|row| self.with_worker(row)).transpose()
     }
 }

@@ -31,11 +31,11 @@ const LANE_EXPIRED: &str = concat!(
 const QUEUES_BY_TIME: &str =
     concat!(include_str!("../sql/queue.sql"), "WHERE next_at IS NOT NULL ORDER BY next_at");
 
-pub(crate) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> StoreResult<Claimed> {
+pub(crate) fn claim(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> StoreResult<Claimed> {
     claim_lanes(tx, request).map_err(|e| not_done(&e))
 }
 
-fn claim_lanes(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
+fn claim_lanes(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
     tx.write_lanes()?;
     tx.write_queues()?;
     let mut work = Work {
@@ -141,7 +141,7 @@ fn policy_for(request: &ClaimRequest, row: &QueueRow) -> Option<Arc<RunPolicy>> 
 }
 
 fn claim_queue(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     request: &ClaimRequest,
     queue: &QueueRow,
     policy: &RunPolicy,
@@ -195,7 +195,7 @@ fn claim_queue(
 
 /// Takes back the leases of a queue that ran out, if allowed, and pushes the entries of those that were extended.
 pub(crate) fn reclaim_expired(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     queue: &QueueRow,
     allowed: bool,
     budget: &mut usize,
@@ -222,17 +222,23 @@ pub(crate) fn reclaim_expired(
     Ok(reclaimed)
 }
 
-fn due_lanes(tx: &mut Tx<'_>, sql: &str, queue: u64, limit: usize) -> rusqlite::Result<Vec<LaneRow>> {
+fn due_lanes(
+    tx: &mut Tx<'_, '_>,
+    sql: &'static str,
+    queue: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<LaneRow>> {
+    let now = tx.now.as_millis();
     let lanes: Vec<LaneRow> = tx
-        .connection
-        .prepare_cached(sql)?
-        .query_map((queue, tx.now.as_millis(), limit), LaneRow::read)?
+        .statements
+        .get(sql)?
+        .query_map((queue, now, limit), LaneRow::read)?
         .collect::<rusqlite::Result<_>>()?;
     lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
 }
 
 fn hand_out(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     request: &ClaimRequest,
     queue: &QueueRow,
     policy: &RunPolicy,
@@ -245,7 +251,7 @@ fn hand_out(
         (Some(current), _) => read_events(tx.connection, lane.id, current.lo, current.hi)?,
         (None, Some(open)) => {
             let mut cut = Cut::new(&open.window.window);
-            let (events, rest) = read_batch(tx.connection, lane.id, open.lo, &mut cut)?;
+            let (events, rest) = read_batch(tx, lane.id, open.lo, &mut cut)?;
             let last = events.last().expect("an open run has events");
             let taken =
                 Taken { count: cut.count, bytes: cut.bytes, hi: last.seq, last_at: last.received_at, rest };
@@ -344,12 +350,12 @@ pub(crate) fn read_events(
 
 /// Reads the open run from its front until the batch is full; says what is left over.
 fn read_batch(
-    connection: &Connection,
+    tx: &mut Tx<'_, '_>,
     lane: u64,
     lo: u64,
     cut: &mut Cut,
 ) -> rusqlite::Result<(Vec<Event>, Option<Rest>)> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/claim_events.sql"))?;
+    let statement = tx.statements.get(include_str!("../sql/claim_events.sql"))?;
     let mut rows = statement.query((lane, lo, i64::MAX))?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
@@ -404,7 +410,7 @@ fn first_entry(
 
 /// When this claimer should look again. A paused queue and one at its `max_running` count only with their leases:
 /// their due lanes become claimable by a resume or a settle, which wake.
-fn next_at(tx: &mut Tx<'_>, request: &ClaimRequest) -> rusqlite::Result<Option<Timestamp>> {
+fn next_at(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Option<Timestamp>> {
     let mut next: Option<Timestamp> = None;
     let (connection, now) = (tx.connection, tx.now);
     queues_by_time(connection, |row| {

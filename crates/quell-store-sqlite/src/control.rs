@@ -13,7 +13,7 @@ use crate::error::not_done;
 use crate::rows::{LaneRow, at, encode, maybe_at, number};
 use crate::tx::{PendingLane, Tx};
 
-pub(crate) fn control(tx: &mut Tx<'_>, request: &Control) -> StoreResult<Controlled> {
+pub(crate) fn control(tx: &mut Tx<'_, '_>, request: &Control) -> StoreResult<Controlled> {
     let actor = request.actor.as_str();
     let changed = match &request.action {
         ControlAction::Flush(key) => change_lane(tx, key, actor, false, |lane, now| lane.flush(now)),
@@ -29,7 +29,7 @@ pub(crate) fn control(tx: &mut Tx<'_>, request: &Control) -> StoreResult<Control
 
 /// Changes one lane; with `make` a key that has never been seen can be paused before its first event.
 fn change_lane(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     key: &LaneKey,
     actor: &str,
     make: bool,
@@ -76,7 +76,7 @@ fn change_lane(
     Ok(true)
 }
 
-fn new_lane(tx: &mut Tx<'_>, queue: u64, key: &LaneKey) -> rusqlite::Result<LaneRow> {
+fn new_lane(tx: &mut Tx<'_, '_>, queue: u64, key: &LaneKey) -> rusqlite::Result<LaneRow> {
     let lane = Lane::new(tx.fresh(), tx.now);
     let key = key.key.as_str().to_owned();
     let row =
@@ -86,14 +86,14 @@ fn new_lane(tx: &mut Tx<'_>, queue: u64, key: &LaneKey) -> rusqlite::Result<Lane
     Ok(row)
 }
 
-fn pause_queue(tx: &mut Tx<'_>, scope: &QueueScope, actor: &str) -> rusqlite::Result<bool> {
+fn pause_queue(tx: &mut Tx<'_, '_>, scope: &QueueScope, actor: &str) -> rusqlite::Result<bool> {
     let [queue, every, tenant] = scope_values(scope);
     let values = [queue, every, tenant, at(tx.now), Value::Text(actor.to_owned())];
     let changed = tx.execute("INSERT OR IGNORE INTO queue_pause VALUES (?1, ?2, ?3, ?4, ?5)", values)? > 0;
     record(tx, scope, Change::QueuePaused, actor, changed)
 }
 
-fn resume_queue(tx: &mut Tx<'_>, scope: &QueueScope, actor: &str) -> rusqlite::Result<bool> {
+fn resume_queue(tx: &mut Tx<'_, '_>, scope: &QueueScope, actor: &str) -> rusqlite::Result<bool> {
     let sql = "DELETE FROM queue_pause WHERE queue = ?1 AND every = ?2 AND tenant = ?3";
     let changed = tx.execute(sql, scope_values(scope))? > 0;
     // What became due during the pause is due now, and nobody sleeps until then.
@@ -108,7 +108,7 @@ fn scope_values(scope: &QueueScope) -> [Value; 3] {
 }
 
 fn record(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     scope: &QueueScope,
     change: Change,
     actor: &str,

@@ -9,7 +9,7 @@ use crate::error::not_done;
 use crate::rows::{at, number};
 use crate::tx::Tx;
 
-pub(crate) fn extend(tx: &mut Tx<'_>, request: &ExtendRequest) -> StoreResult<Extended> {
+pub(crate) fn extend(tx: &mut Tx<'_, '_>, request: &ExtendRequest) -> StoreResult<Extended> {
     let lost = || StoreError::lost_lease(request.run_id, request.token);
     let mut row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
     let lane = &mut row.lane;

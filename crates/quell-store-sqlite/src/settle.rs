@@ -17,7 +17,7 @@ use crate::error::not_done;
 use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values, small, state_code};
 use crate::tx::{QueueRow, Tx};
 
-pub(crate) fn settle(tx: &mut Tx<'_>, request: &SettleRequest) -> StoreResult<Settled> {
+pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
     let row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?;
     let Some(mut row) = row else { return Err(StoreError::lost_lease(request.run_id, request.token)) };
     let end = Settlement { verdict: request.verdict, delay: request.delay };
@@ -35,7 +35,11 @@ pub(crate) fn settle(tx: &mut Tx<'_>, request: &SettleRequest) -> StoreResult<Se
 }
 
 /// The run's lease ran out: back to the lane, or to the dead letter after the last attempt.
-pub(crate) fn reclaim(tx: &mut Tx<'_>, queue: &QueueRow, mut row: LaneRow) -> rusqlite::Result<Reclaimed> {
+pub(crate) fn reclaim(
+    tx: &mut Tx<'_, '_>,
+    queue: &QueueRow,
+    mut row: LaneRow,
+) -> rusqlite::Result<Reclaimed> {
     let held = row.lane.current.clone().expect("an expired lane has a current run");
     let run_id = row.lane.run_id(held.number);
     let step = row.lane.reclaim(tx.now);
@@ -51,7 +55,7 @@ struct Report<'a> {
     usage: &'a BTreeMap<String, f64>,
 }
 
-fn apply(tx: &mut Tx<'_>, row: &LaneRow, step: &Step, report: Report<'_>) -> rusqlite::Result<()> {
+fn apply(tx: &mut Tx<'_, '_>, row: &LaneRow, step: &Step, report: Report<'_>) -> rusqlite::Result<()> {
     let now = tx.now;
     let lane = &row.lane;
     // An overdue lane becomes due now and goes behind those that have been due for longer.
@@ -116,7 +120,7 @@ fn apply(tx: &mut Tx<'_>, row: &LaneRow, step: &Step, report: Report<'_>) -> rus
 }
 
 fn write_finished(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     lane: u64,
     finished: &Finished,
     report: Report<'_>,
@@ -155,7 +159,7 @@ fn write_finished(
 }
 
 /// Re-reads before calling a token stale: it may have settled this run already.
-fn settled_before(tx: &mut Tx<'_>, request: &SettleRequest) -> StoreResult<Settled> {
+fn settled_before(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
     let sql = "SELECT change, to_state, next_at FROM audit WHERE lane_id = ?1 AND run = ?2 AND token = ?3";
     let read = |row: &rusqlite::Row<'_>| {
         let change: Change = rows::decode(&Change::ALL, row.get(0)?)?;

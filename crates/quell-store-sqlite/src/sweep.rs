@@ -18,7 +18,7 @@ use crate::tx::{QueueRow, Tx};
 
 const QUEUES_WITH_LEASES: &str = concat!(include_str!("../sql/queue.sql"), "WHERE running > 0");
 
-pub(crate) fn sweep(tx: &mut Tx<'_>, request: &SweepRequest) -> StoreResult<Swept> {
+pub(crate) fn sweep(tx: &mut Tx<'_, '_>, request: &SweepRequest) -> StoreResult<Swept> {
     let mut swept = Swept::default();
     if request.reclaim {
         take_back(tx, &mut swept).map_err(|e| not_done(&e))?;
@@ -29,7 +29,7 @@ pub(crate) fn sweep(tx: &mut Tx<'_>, request: &SweepRequest) -> StoreResult<Swep
     Ok(swept)
 }
 
-fn take_back(tx: &mut Tx<'_>, swept: &mut Swept) -> rusqlite::Result<()> {
+fn take_back(tx: &mut Tx<'_, '_>, swept: &mut Swept) -> rusqlite::Result<()> {
     tx.write_lanes()?;
     tx.write_queues()?;
     let queues: Vec<QueueRow> = tx
@@ -59,7 +59,7 @@ struct Old {
     finished_at: i64,
 }
 
-fn forget(tx: &mut Tx<'_>, retention: Duration, swept: &mut Swept) -> rusqlite::Result<()> {
+fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqlite::Result<()> {
     let before = tx.now.before(retention).as_millis();
     let sql = "SELECT id, lane_id, state, lo, hi, finished_at FROM run
                WHERE id > (SELECT run_mark FROM meta) ORDER BY id LIMIT ?1";
@@ -107,7 +107,7 @@ fn forget(tx: &mut Tx<'_>, retention: Duration, swept: &mut Swept) -> rusqlite::
     Ok(())
 }
 
-fn forget_audit(tx: &mut Tx<'_>, before: i64, swept: &mut Swept) -> rusqlite::Result<()> {
+fn forget_audit(tx: &mut Tx<'_, '_>, before: i64, swept: &mut Swept) -> rusqlite::Result<()> {
     let step = limits::RETENTION_RUNS_STEP * 4;
     let old: Vec<(u64, Option<u64>, i64)> = tx
         .connection
@@ -129,7 +129,7 @@ fn forget_audit(tx: &mut Tx<'_>, before: i64, swept: &mut Swept) -> rusqlite::Re
 }
 
 /// Removes a lane that has nothing to do and to which nothing refers.
-fn forget_lane(tx: &mut Tx<'_>, lane: u64) -> rusqlite::Result<()> {
+fn forget_lane(tx: &mut Tx<'_, '_>, lane: u64) -> rusqlite::Result<()> {
     let sql = "DELETE FROM lane WHERE id = ?1 AND o_number IS NULL AND r_number IS NULL AND paused_at IS NULL
                AND NOT EXISTS (SELECT 1 FROM run WHERE lane_id = ?1)
                AND NOT EXISTS (SELECT 1 FROM audit WHERE lane_id = ?1)";

@@ -27,7 +27,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::{at_commit, not_done};
-use crate::tx::{CommitError, Names, Tx};
+use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
 use crate::{append, claim, control, extend, settle, sweep, tx};
 
@@ -209,41 +209,59 @@ enum Ended {
 }
 
 impl Writer {
-    pub(crate) fn run(mut self) {
-        let mut names = Names::default();
-        while let Some(group) = self.inbox.next_group() {
-            if group.is_empty() {
-                continue;
+    pub(crate) fn run(self) {
+        let Writer { connection, lock, inbox, bell, statements } = self;
+        let prepared = Statements::new(&connection);
+        let names = Names::default();
+        let mut turns = Turns { connection: &connection, prepared, names, lock, inbox, bell };
+        while let Some(group) = turns.inbox.next_group() {
+            if !group.is_empty() {
+                statements.fetch_add(1, Ordering::Relaxed);
+                turns.take(group);
             }
-            if self.inbox.poisoned.load(Ordering::SeqCst) {
-                group.into_iter().for_each(|job| reply(job, Err(poisoned())));
-                continue;
+        }
+    }
+}
+
+/// What one group after the other is done with.
+struct Turns<'c> {
+    connection: &'c Connection,
+    prepared: Statements<'c>,
+    names: Names,
+    lock: File,
+    inbox: Arc<Inbox>,
+    bell: Arc<Bell>,
+}
+
+impl Turns<'_> {
+    fn take(&mut self, group: Vec<Job>) {
+        if self.inbox.poisoned.load(Ordering::SeqCst) {
+            group.into_iter().for_each(|job| reply(job, Err(poisoned())));
+            return;
+        }
+        let Some(group) = self.answer_idle_claim(group) else { return };
+        let requests: Vec<&Request> = group.iter().map(|job| &job.request).collect();
+        match self.transaction(&requests) {
+            Ended::Answers(answers) => {
+                group.into_iter().zip(answers).for_each(|(job, answer)| reply(job, answer))
             }
-            self.statements.fetch_add(1, Ordering::Relaxed);
-            let Some(group) = self.answer_idle_claim(group) else { continue };
-            let requests: Vec<&Request> = group.iter().map(|job| &job.request).collect();
-            match self.transaction(&mut names, &requests) {
-                Ended::Answers(answers) => {
-                    group.into_iter().zip(answers).for_each(|(job, answer)| reply(job, answer))
-                }
-                Ended::Failed(error) if group.len() == 1 => {
-                    group.into_iter().for_each(|job| reply(job, Err(error.clone())));
-                }
-                Ended::Failed(_) => group.into_iter().for_each(|job| self.alone(&mut names, job)),
-                Ended::Unknown(error) => {
-                    self.poison(&error);
-                    group.into_iter().for_each(|job| reply(job, Err(error.clone())));
-                }
+            Ended::Failed(error) if group.len() == 1 => {
+                group.into_iter().for_each(|job| reply(job, Err(error.clone())));
+            }
+            Ended::Failed(_) => group.into_iter().for_each(|job| self.alone(job)),
+            Ended::Unknown(error) => {
+                self.poison(&error);
+                group.into_iter().for_each(|job| reply(job, Err(error.clone())));
             }
         }
     }
 
     /// The group failed, perhaps because of one request: each is tried alone, once.
-    fn alone(&mut self, names: &mut Names, job: Job) {
+    fn alone(&mut self, job: Job) {
         let answer = if self.inbox.poisoned.load(Ordering::SeqCst) {
             Err(poisoned())
         } else {
-            match self.transaction(names, &[&job.request]) {
+            match self.transaction(&[&job.request]) {
                 Ended::Answers(mut answers) => answers.pop().expect("one request has one answer"),
                 Ended::Failed(error) => Err(error),
                 Ended::Unknown(error) => {
@@ -264,8 +282,8 @@ impl Writer {
     fn answer_idle_claim(&mut self, group: Vec<Job>) -> Option<Vec<Job>> {
         let [Job { request: Request::Claim(request), .. }] = group.as_slice() else { return Some(group) };
         let look = || -> rusqlite::Result<Option<Claimed>> {
-            let now = tx::read_now(&self.connection)?;
-            claim::nothing_due(&self.connection, request, now)
+            let now = tx::read_now(self.connection)?;
+            claim::nothing_due(self.connection, request, now)
         };
         match look() {
             Ok(Some(claimed)) => {
@@ -276,11 +294,11 @@ impl Writer {
         }
     }
 
-    fn transaction(&mut self, names: &mut Names, requests: &[&Request]) -> Ended {
+    fn transaction(&mut self, requests: &[&Request]) -> Ended {
         if let Err(error) = self.lock.lock() {
             return Ended::Failed(StoreError::unavailable(format!("cannot lock the side file: {error}")));
         }
-        let ended = self.locked(names, requests);
+        let ended = self.locked(requests);
         if let Err(error) = self.lock.unlock() {
             tracing::error!(%error, "unlock of the side file");
         }
@@ -291,8 +309,8 @@ impl Writer {
         ended
     }
 
-    fn locked(&mut self, names: &mut Names, requests: &[&Request]) -> (Ended, bool) {
-        let mut tx = match Tx::begin(&self.connection, names) {
+    fn locked(&mut self, requests: &[&Request]) -> (Ended, bool) {
+        let mut tx = match Tx::begin(&mut self.prepared, &mut self.names) {
             Ok(tx) => tx,
             Err(error) => return (Ended::Failed(not_done(&error)), false),
         };
@@ -321,7 +339,7 @@ impl Writer {
     }
 }
 
-fn perform(tx: &mut Tx<'_>, request: &Request) -> StoreResult<Answer> {
+fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
     match request {
         Request::Append(request) => append::append(tx, request).map(Answer::Append),
         Request::Claim(request) => claim::claim(tx, request).map(Answer::Claim),

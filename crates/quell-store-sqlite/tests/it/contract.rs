@@ -29,7 +29,7 @@ struct FileWorld {
 
 impl FileWorld {
     fn first(&self) -> Arc<SqliteStore> {
-        self.open.lock().unwrap()[0].clone()
+        self.open.lock().expect("no test panics while it is locked")[0].clone()
     }
 }
 
@@ -41,7 +41,7 @@ impl World for FileWorld {
 
     async fn another(&self) -> Arc<dyn Store> {
         let store = SqliteStore::open(&self.path).expect("a second handle opens");
-        self.open.lock().unwrap().push(store.clone());
+        self.open.lock().expect("no test panics while it is locked").push(store.clone());
         store
     }
 
@@ -50,9 +50,9 @@ impl World for FileWorld {
     }
 
     async fn reopen(&self) -> Arc<dyn Store> {
-        self.open.lock().unwrap().clear();
+        self.open.lock().expect("no test panics while it is locked").clear();
         let store = SqliteStore::open(&self.path).expect("the file opens again");
-        self.open.lock().unwrap().push(store.clone());
+        self.open.lock().expect("no test panics while it is locked").push(store.clone());
         store
     }
 
