@@ -14,9 +14,11 @@ pub(crate) struct Raw {
 pub(crate) fn measure(folder: &Path) -> anyhow::Result<Raw> {
     let folder = scratch(folder)?;
     let connection = Connection::open(folder.path().join("raw.db"))?;
+    // The same page size as the store has.
+    connection.execute_batch("PRAGMA page_size = 8192")?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16000;
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000;
          CREATE TABLE raw (id INTEGER PRIMARY KEY, key TEXT NOT NULL, at INTEGER NOT NULL, payload TEXT NOT NULL) STRICT;",
     )?;
     insert(&connection, 64, 50)?;

@@ -16,9 +16,12 @@ use crate::error::not_done;
 /// The first release without the WAL-reset race, which corrupts files used by several connections.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// Pages of the write-ahead log before the committing connection copies them back. Larger logs mean fewer copies of hot
-/// pages; measured best around this value, while a background checkpointer left five times larger files.
-const WAL_PAGES: i64 = 16_000;
+/// The page size of new files. Against SQLite's 4 KiB the log has half the frames, each of which costs two system calls:
+/// bulk appends gained a fifth and the drain of single events a twentieth, while one lone commit took no longer.
+const PAGE_BYTES: i64 = 8_192;
+/// Pages of the write-ahead log (64 MiB) before the committing connection copies them back. Larger logs mean fewer copies
+/// of hot pages; a background checkpointer left five times larger files.
+const WAL_PAGES: i64 = 8_000;
 /// What the log is cut back to after a checkpoint.
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
@@ -91,6 +94,7 @@ pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> 
     let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
     let set = || -> rusqlite::Result<Durability> {
         connection.busy_timeout(Duration::from_secs(10))?;
+        connection.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}"))?;
         let journal: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         connection.execute_batch(&format!(
             "PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
