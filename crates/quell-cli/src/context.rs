@@ -135,7 +135,7 @@ pub(crate) fn actor(given: Option<String>) -> String {
     given.unwrap_or_else(|| {
         let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
         let user = user.ok().filter(|name| !name.is_empty()).unwrap_or_else(user_number);
-        format!("{user}@{} (cli)", host_name())
+        format!("{user}@{} (cli)", quell::clock::host_name())
     })
 }
 
@@ -147,14 +147,4 @@ fn user_number() -> String {
 #[cfg(not(unix))]
 fn user_number() -> String {
     "unknown".to_owned()
-}
-
-#[cfg(unix)]
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(unix))]
-fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "localhost".to_owned())
 }

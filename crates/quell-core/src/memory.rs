@@ -22,9 +22,9 @@ use crate::lane::{self, Attention, Claimer, Finished, Lane, Paused, Rest, Settle
 use crate::lifecycle::Change;
 use crate::limits;
 use crate::store::{
-    AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction, Controlled,
-    Description, Durability, ExtendRequest, Extended, QueueScope, Receipt, Reclaimed, RunPolicy,
-    SettleRequest, Settled, Store, SweepRequest, Swept, Wakeups, already_settled, id_conflict, lane_full,
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, ControlAction, Controlled, Description,
+    Durability, ExtendRequest, Extended, QueueScope, Receipt, Reclaimed, RunPolicy, SettleRequest, Settled,
+    Store, SweepRequest, Swept, Wakeups, already_settled, id_conflict, lane_full,
 };
 use crate::totals::Totals;
 use crate::window;
@@ -267,7 +267,7 @@ impl World {
         let mut claimed = Claimed { now, ..Claimed::default() };
         let mut due: Vec<(Timestamp, LaneKey, Arc<RunPolicy>)> = Vec::new();
         for key in self.lanes.keys().cloned().collect::<Vec<_>>() {
-            let Some(policy) = self.policy(&key, request) else { continue };
+            let Some(policy) = request.policy_for(&key.tenant, &key.queue).cloned() else { continue };
             if request.reclaim {
                 claimed.reclaimed.extend(self.reclaim(now, &key));
             }
@@ -283,10 +283,7 @@ impl World {
         due.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         let mut of_queue: BTreeMap<QueueName, usize> = BTreeMap::new();
         for (_, key, policy) in due {
-            let room = match &request.queues {
-                ClaimQueues::Any(_) => usize::MAX,
-                ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == key.queue).map_or(0, |q| q.max),
-            };
+            let room = request.room_for(&key.queue);
             let taken = of_queue.entry(key.queue.clone()).or_default();
             let running = self.running(&key);
             let all = policy.max_running.map_or(u64::MAX, u64::from);
@@ -302,23 +299,12 @@ impl World {
     /// When this claimer should look at the lane again. A queue at its `max_running` is woken by a settle instead.
     /// An expired lease that this claimer may not take back is left for others.
     fn next_at(&self, now: Timestamp, key: &LaneKey, request: &ClaimRequest) -> Option<Timestamp> {
-        let policy = self.policy(key, request)?;
+        let policy = request.policy_for(&key.tenant, &key.queue)?;
         let lane = &self.lanes[key].lane;
         let full = policy.max_running.is_some_and(|max| self.running(key) >= u64::from(max));
         let due = lane.due_at().filter(|_| !full && self.queue_paused(key).is_none());
         let lease = lane.lease_at().filter(|until| request.reclaim || *until > now);
         [due, lease].into_iter().flatten().min()
-    }
-
-    /// The policy under which this claim may take the lane, if at all.
-    fn policy(&self, key: &LaneKey, request: &ClaimRequest) -> Option<Arc<RunPolicy>> {
-        if request.tenant.as_ref().is_some_and(|tenant| *tenant != key.tenant) {
-            return None;
-        }
-        match &request.queues {
-            ClaimQueues::Any(policy) => Some(policy.clone()),
-            ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == key.queue).map(|q| q.policy.clone()),
-        }
     }
 
     fn hand_out(

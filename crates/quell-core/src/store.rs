@@ -264,6 +264,27 @@ pub enum Durability {
     BestEffort(String),
 }
 
+impl ClaimRequest {
+    /// The policy under which this claim may take lanes of that queue, if at all.
+    pub fn policy_for(&self, tenant: &Tenant, queue: &QueueName) -> Option<&Arc<RunPolicy>> {
+        if self.tenant.as_ref().is_some_and(|wanted| wanted != tenant) {
+            return None;
+        }
+        match &self.queues {
+            ClaimQueues::Any(policy) => Some(policy),
+            ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == *queue).map(|q| &q.policy),
+        }
+    }
+
+    /// How many lanes of a queue of that name this claim may take.
+    pub fn room_for(&self, queue: &QueueName) -> usize {
+        match &self.queues {
+            ClaimQueues::Any(_) => usize::MAX,
+            ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == *queue).map_or(0, |q| q.max),
+        }
+    }
+}
+
 impl AppendRequest {
     /// The checks that need no store: sizes and counts. Every store calls it before it touches anything.
     pub fn check(&self) -> StoreResult<()> {

@@ -15,7 +15,7 @@ use rusqlite::types::Value;
 
 use crate::error::not_done;
 use crate::inspect::place_of_event;
-use crate::rows::{LaneRow, at, number, open_values};
+use crate::rows::{LaneRow, at, maybe_at, number, open_values};
 use crate::tx::{PendingLane, Tx};
 
 const LANE_BY_KEY: &str = concat!(include_str!("../sql/lane.sql"), "WHERE queue_id = ?1 AND key = ?2");
@@ -212,44 +212,20 @@ impl Tx<'_, '_> {
         let open = open_values(lane.open.as_ref());
         // A running or paused lane is not due, and one in backoff keeps the entry that its backoff wrote.
         let due = lane.due_at();
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m] = open;
         if new {
             let key = Value::Text(row.key.clone());
-            let due_value = due.map_or(Value::Null, at);
-            let sql = include_str!("../sql/append_lane_new.sql");
-            let values = [
-                id,
-                number(row.queue_id),
-                key,
-                due_value,
-                head,
-                updated,
-                a,
-                b,
-                c,
-                d,
-                e,
-                f,
-                g,
-                h,
-                i,
-                j,
-                k,
-                l,
-                m,
-            ];
-            self.execute(sql, values)?;
+            let head = [id, number(row.queue_id), key, maybe_at(due), head, updated];
+            self.execute(include_str!("../sql/append_lane_new.sql"), head.into_iter().chain(open))?;
             return self.due(row.queue_id, due);
         }
-        let earlier = due.filter(|due| row.due_entry.is_none_or(|entry| *due < entry));
-        if let Some(due) = earlier {
-            let sql = include_str!("../sql/append_lane_due.sql");
-            self.execute(sql, [id, head, updated, a, b, c, d, e, f, g, h, i, j, k, l, m, at(due)])?;
-            return self.due(row.queue_id, Some(due));
+        let runs = [id, head, updated].into_iter().chain(open);
+        match due.filter(|due| row.due_entry.is_none_or(|entry| *due < entry)) {
+            Some(earlier) => {
+                self.execute(include_str!("../sql/append_lane_due.sql"), runs.chain([at(earlier)]))?;
+                self.due(row.queue_id, Some(earlier))
+            }
+            None => self.execute(include_str!("../sql/append_lane_open.sql"), runs).map(|_| ()),
         }
-        let sql = include_str!("../sql/append_lane_open.sql");
-        self.execute(sql, [id, head, updated, a, b, c, d, e, f, g, h, i, j, k, l, m])?;
-        Ok(())
     }
 }
 

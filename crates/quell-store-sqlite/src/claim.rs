@@ -14,12 +14,12 @@ use quell_core::error::StoreResult;
 use quell_core::event::{Event, Key, LaneKey};
 use quell_core::lane::{Attention, Claimer, Rest, Taken};
 use quell_core::limits;
-use quell_core::store::{ClaimQueues, ClaimRequest, Claimed, Reclaimed, RunPolicy};
+use quell_core::store::{ClaimRequest, Claimed, Reclaimed, RunPolicy};
 use quell_core::window::Cut;
 use rusqlite::Connection;
 
 use crate::error::not_done;
-use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values};
+use crate::rows::{self, LaneRow, maybe_at, number};
 use crate::tx::{QueueRow, Tx, paused_by, queue_pauses};
 
 const LANE_DUE: &str =
@@ -130,14 +130,8 @@ fn queues_by_time(
     Ok(())
 }
 
-fn policy_for(request: &ClaimRequest, row: &QueueRow) -> Option<Arc<RunPolicy>> {
-    if request.tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
-        return None;
-    }
-    match &request.queues {
-        ClaimQueues::Any(policy) => Some(policy.clone()),
-        ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == row.name).map(|q| q.policy.clone()),
-    }
+fn policy_for<'r>(request: &'r ClaimRequest, row: &QueueRow) -> Option<&'r Arc<RunPolicy>> {
+    request.policy_for(&row.tenant, &row.name)
 }
 
 fn claim_queue(
@@ -155,10 +149,7 @@ fn claim_queue(
     let row = tx.queue(queue.id)?;
     row.max_running = max_running;
     let free = max_running.map_or(u64::MAX, |max| max.saturating_sub(row.running));
-    let listed = match &request.queues {
-        ClaimQueues::Any(_) => usize::MAX,
-        ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == queue.name).map_or(0, |q| q.max),
-    };
+    let listed = request.room_for(&queue.name);
     let of_name = work.of_name.get(queue.name.as_str()).copied().unwrap_or(0);
     let mut room = share
         .min(work.left)
@@ -270,50 +261,7 @@ fn hand_out(
     };
     let made = lane.claim(now, &claimer);
     let worker = tx.worker(&request.worker)?;
-    let [oa, ob, oc, od, oe, of, og, oh, oi, oj, ok, ol, om] = open_values(lane.open.as_ref());
-    let [ra, rb, rc, rd, re, rf, rg, rh, ri, rj, rk, rl, rm, rn, ro, rp, rq, rr, rs, rt, ru] =
-        current_values(lane.current.as_ref(), Some(worker));
-    let values = [
-        number(lane.id),
-        maybe_at(None),
-        maybe_at(lane.lease_at()),
-        at(now),
-        oa,
-        ob,
-        oc,
-        od,
-        oe,
-        of,
-        og,
-        oh,
-        oi,
-        oj,
-        ok,
-        ol,
-        om,
-        ra,
-        rb,
-        rc,
-        rd,
-        re,
-        rf,
-        rg,
-        rh,
-        ri,
-        rj,
-        rk,
-        rl,
-        rm,
-        rn,
-        ro,
-        rp,
-        rq,
-        rr,
-        rs,
-        rt,
-        ru,
-    ];
-    tx.execute(include_str!("../sql/claim_lane.sql"), values)?;
+    tx.write_runs(lane, None, Some(worker))?;
     tx.audit(queue.id, Some(lane.id), &made, None)?;
     tx.queue(queue.id)?.running += 1;
     let run = lane.current.as_ref().expect("it was claimed above");

@@ -14,7 +14,7 @@ use rusqlite::types::Value;
 
 use crate::claim::key_of;
 use crate::error::not_done;
-use crate::rows::{self, LaneRow, at, current_values, maybe_at, number, open_values, small, state_code};
+use crate::rows::{self, LaneRow, at, maybe_at, number, small, state_code};
 use crate::tx::{QueueRow, Tx};
 
 pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
@@ -65,50 +65,7 @@ fn apply(tx: &mut Tx<'_, '_>, row: &LaneRow, step: &Step, report: Report<'_>) ->
         write_finished(tx, lane.id, finished, report)?;
         tx.queue(row.queue_id)?.totals.finished(finished.state, finished.run.count);
     } else {
-        let [oa, ob, oc, od, oe, of, og, oh, oi, oj, ok, ol, om] = open_values(lane.open.as_ref());
-        let [ra, rb, rc, rd, re, rf, rg, rh, ri, rj, rk, rl, rm, rn, ro, rp, rq, rr, rs, rt, ru] =
-            current_values(lane.current.as_ref(), row.worker);
-        let values = [
-            number(lane.id),
-            maybe_at(due),
-            Value::Null,
-            at(now),
-            oa,
-            ob,
-            oc,
-            od,
-            oe,
-            of,
-            og,
-            oh,
-            oi,
-            oj,
-            ok,
-            ol,
-            om,
-            ra,
-            rb,
-            rc,
-            rd,
-            re,
-            rf,
-            rg,
-            rh,
-            ri,
-            rj,
-            rk,
-            rl,
-            rm,
-            rn,
-            ro,
-            rp,
-            rq,
-            rr,
-            rs,
-            rt,
-            ru,
-        ];
-        tx.execute(include_str!("../sql/claim_lane.sql"), values)?;
+        tx.write_runs(lane, due, row.worker)?;
     }
     tx.audit(row.queue_id, Some(lane.id), &step.made, None)?;
     let queue = tx.queue(row.queue_id)?;

@@ -12,14 +12,16 @@ use quell_core::audit::Move;
 use quell_core::batch::WorkerId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{QueueName, Tenant};
-use quell_core::lane::Paused;
+use quell_core::lane::{Lane, Paused};
 use quell_core::limits;
 use quell_core::totals::Totals;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Statement, params_from_iter};
 
 use crate::clock;
-use crate::rows::{LaneRow, at, change_code, maybe_at, number, small, state_code};
+use crate::rows::{
+    LaneRow, at, change_code, current_values, maybe_at, number, open_values, small, state_code,
+};
 
 /// Names that never change once they are in the file, remembered over transactions.
 #[derive(Default)]
@@ -197,13 +199,26 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.last_number
     }
 
-    pub(crate) fn execute<const N: usize>(
+    pub(crate) fn execute(
         &mut self,
-        sql: &str,
-        values: [Value; N],
+        sql: &'static str,
+        values: impl IntoIterator<Item = Value>,
     ) -> rusqlite::Result<usize> {
         self.wrote = true;
-        self.connection.prepare_cached(sql)?.execute(params_from_iter(values))
+        self.statements.get(sql)?.execute(params_from_iter(values))
+    }
+
+    /// Writes both runs of a lane and what it waits for.
+    pub(crate) fn write_runs(
+        &mut self,
+        lane: &Lane,
+        due: Option<Timestamp>,
+        worker: Option<u64>,
+    ) -> rusqlite::Result<()> {
+        let head = [number(lane.id), maybe_at(due), maybe_at(lane.lease_at()), at(self.now)];
+        let runs =
+            open_values(lane.open.as_ref()).into_iter().chain(current_values(lane.current.as_ref(), worker));
+        self.execute(include_str!("../sql/claim_lane.sql"), head.into_iter().chain(runs)).map(|_| ())
     }
 
     /// One lane by its number, with its holder's name.

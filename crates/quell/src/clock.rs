@@ -204,13 +204,15 @@ fn base32_of(number: u128) -> String {
     (0..26).rev().map(digit).collect()
 }
 
+/// The name of this machine, as workers and operators are known by it.
 #[cfg(unix)]
-fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The name of this machine, as workers and operators are known by it.
 #[cfg(not(unix))]
-fn host_name() -> String {
+pub fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "localhost".to_owned())
 }
 
