@@ -5,9 +5,6 @@ use std::sync::Mutex;
 #[path = "../../examples/graceful_shutdown.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
 mod graceful_shutdown;
-#[path = "../../examples/hello.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
-mod hello;
 #[path = "../../examples/many_workers.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
 mod many_workers;
@@ -16,12 +13,25 @@ fn store(folder: &tempfile::TempDir) -> String {
     format!("sqlite:{}", folder.path().join("example.db").display())
 }
 
-#[tokio::test]
-async fn hello_prints_one_batch_of_three_events() {
-    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+#[test]
+fn the_first_program_of_the_readme_prints_one_batch_of_three_events() {
+    let readme = include_str!("../../../../README.md");
+    let program = include_str!("../../examples/hello.rs");
+    let (_, code) = program.split_once("\n\n").unwrap();
+    assert!(readme.contains(code), "the README shows another program than examples/hello.rs");
+    // Built here, so that this test also stands alone; a run of all tests has built it already.
+    let build = ["build", "--quiet", "--package", "quell", "--example", "hello"];
+    let cargo = std::process::Command::new(env!("CARGO"))
+        .args(build)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(cargo.unwrap().success());
+    let beside = std::env::current_exe().unwrap();
+    let hello = beside.parent().and_then(|deps| deps.parent()).unwrap().join("examples/hello");
     let folder = tempfile::tempdir().unwrap();
-    hello::hello(&store(&folder), |line| SAID.lock().unwrap().push(line)).await.unwrap();
-    assert_eq!(*SAID.lock().unwrap(), ["customer-7 sent 3 messages: hi / are you there? / hello?"]);
+    let said = std::process::Command::new(hello).current_dir(folder.path()).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "customer-7 sent 3 messages\n");
 }
 
 #[tokio::test]
