@@ -92,6 +92,14 @@ struct Job {
     progress: Arc<AtomicU8>,
 }
 
+impl Job {
+    /// Takes it on, unless its caller gave up or went away: then nothing of it is done.
+    fn begin(&self) -> bool {
+        let begun = self.progress.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst);
+        (begun.is_ok() || begun == Err(STARTED)) && !self.reply.is_closed()
+    }
+}
+
 /// The queue between callers and the writer thread.
 pub(crate) struct Inbox {
     jobs: Mutex<Jobs>,
@@ -169,12 +177,8 @@ impl Inbox {
         let mut events = 0;
         while group.len() < GROUP_REQUESTS_MAX && events < GROUP_EVENTS_MAX {
             let Some(job) = jobs.urgent.pop_front().or_else(|| jobs.ordinary.pop_front()) else { break };
-            let begun = job.progress.compare_exchange(WAITING, STARTED, Ordering::SeqCst, Ordering::SeqCst);
-            // A caller that gave up or went away gets nothing done.
-            if begun.is_ok() && !job.reply.is_closed() {
-                events += job.request.events();
-                group.push(job);
-            }
+            events += job.request.events();
+            group.push(job);
         }
         group.sort_by_key(|job| job.request.rank());
         Some(group)
@@ -239,9 +243,8 @@ impl Turns<'_> {
             group.into_iter().for_each(|job| reply(job, Err(poisoned())));
             return;
         }
-        let Some(group) = self.answer_idle_claim(group) else { return };
-        let requests: Vec<&Request> = group.iter().map(|job| &job.request).collect();
-        match self.transaction(&requests) {
+        let Some(mut group) = self.answer_idle_claim(group) else { return };
+        match self.transaction(&mut group) {
             Ended::Answers(answers) => {
                 group.into_iter().zip(answers).for_each(|(job, answer)| reply(job, answer))
             }
@@ -258,16 +261,18 @@ impl Turns<'_> {
 
     /// The group failed, perhaps because of one request: each is tried alone, once.
     fn alone(&mut self, job: Job) {
-        let answer = if self.inbox.poisoned.load(Ordering::SeqCst) {
-            Err(poisoned())
-        } else {
-            match self.transaction(&[&job.request]) {
-                Ended::Answers(mut answers) => answers.pop().expect("one request has one answer"),
-                Ended::Failed(error) => Err(error),
-                Ended::Unknown(error) => {
-                    self.poison(&error);
-                    Err(error)
-                }
+        if self.inbox.poisoned.load(Ordering::SeqCst) {
+            return reply(job, Err(poisoned()));
+        }
+        let mut group = vec![job];
+        let ended = self.transaction(&mut group);
+        let Some(job) = group.pop() else { return };
+        let answer = match ended {
+            Ended::Answers(mut answers) => answers.pop().expect("one request has one answer"),
+            Ended::Failed(error) => Err(error),
+            Ended::Unknown(error) => {
+                self.poison(&error);
+                Err(error)
             }
         };
         reply(job, answer);
@@ -280,7 +285,12 @@ impl Turns<'_> {
 
     /// A claim that finds nothing needs neither the lock nor a transaction: idle workers disturb nobody.
     fn answer_idle_claim(&mut self, group: Vec<Job>) -> Option<Vec<Job>> {
-        let [Job { request: Request::Claim(request), .. }] = group.as_slice() else { return Some(group) };
+        let [job @ Job { request: Request::Claim(request), .. }] = group.as_slice() else {
+            return Some(group);
+        };
+        if !job.begin() {
+            return None;
+        }
         let look = || -> rusqlite::Result<Option<Claimed>> {
             let now = tx::read_now(self.connection)?;
             claim::nothing_due(self.connection, request, now)
@@ -294,29 +304,31 @@ impl Turns<'_> {
         }
     }
 
-    fn transaction(&mut self, requests: &[&Request]) -> Ended {
+    /// Waits for this process's turn, then does what is still wanted of the group in one transaction.
+    fn transaction(&mut self, group: &mut Vec<Job>) -> Ended {
         if let Err(error) = self.lock.lock() {
             return Ended::Failed(StoreError::unavailable(format!("cannot lock the side file: {error}")));
         }
-        let ended = self.locked(requests);
+        let (ended, wake) = self.locked(group);
         if let Err(error) = self.lock.unlock() {
             tracing::error!(%error, "unlock of the side file");
         }
-        let (ended, wake) = ended;
         if wake {
             self.bell.ring();
         }
         ended
     }
 
-    fn locked(&mut self, requests: &[&Request]) -> (Ended, bool) {
+    fn locked(&mut self, group: &mut Vec<Job>) -> (Ended, bool) {
         let mut tx = match Tx::begin(&mut self.prepared, &mut self.names) {
             Ok(tx) => tx,
             Err(error) => return (Ended::Failed(not_done(&error)), false),
         };
-        let mut answers = Vec::with_capacity(requests.len());
-        for request in requests {
-            let answer = perform(&mut tx, request);
+        // Only now is a request begun: whoever gave up while others held the file knows that nothing was done.
+        group.retain(Job::begin);
+        let mut answers = Vec::with_capacity(group.len());
+        for job in group.iter() {
+            let answer = perform(&mut tx, &job.request);
             // An error of the database, unlike a refusal, may have left half a request behind.
             if let Err(error) = &answer
                 && matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)

@@ -210,7 +210,8 @@ async fn handle(
     handler: &dyn Handler,
     batch: Batch,
 ) -> HandlerEnd {
-    let run = Run::new(batch, around.stopping.clone());
+    // A token of its own: stopping one run stops no other.
+    let run = Run::new(batch, around.stopping.child_token());
     // Nothing of ours is shared with the handler's future, so nothing of ours can be left half-changed by its panic.
     let work = AssertUnwindSafe(async { handler.answer(&run).await }).catch_unwind();
     let mut work = pin!(work);

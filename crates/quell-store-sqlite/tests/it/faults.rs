@@ -166,3 +166,22 @@ async fn the_write_ahead_log_stays_bounded() {
     assert!(largest > 0, "the log was looked at");
     assert!(largest < 80 * 1024 * 1024, "60 MB of payloads left a log of {largest} bytes");
 }
+
+/// Time is the runtime's, so the ten seconds of patience pass at once; the lock is a real one.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_never_gets_its_turn_is_refused_and_nothing_is_done() {
+    use quell_store_tests::builders::{append_request, event};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let store = SqliteStore::open(&path).unwrap();
+    // As a process does that was stopped while it held the file.
+    let turn = std::fs::File::open(folder.path().join("q.db-lock")).unwrap();
+    turn.lock().unwrap();
+    let refused = store.append(append_request([event("chat", "k").id("a")])).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    assert!(refused.detail.contains("nothing was done"), "{refused}");
+    turn.unlock().unwrap();
+    tokio::time::resume();
+    let stored = store.append(append_request([event("chat", "k").id("a")])).await.unwrap();
+    assert!(!stored.receipts[0].duplicate, "the refused call left nothing behind");
+}
