@@ -132,6 +132,25 @@ async fn now(store: &dyn Store) -> quell_core::clock::Timestamp {
     }
 }
 
+/// Ten wake-ups by the poll, which is the backstop, would take twenty seconds.
+#[tokio::test]
+async fn another_handle_is_woken_at_once_and_not_by_the_poll() {
+    use quell_store_tests::builders::{append_request, event};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let (sender, sleeper) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
+    let mut wakeups = sleeper.wakeups();
+    let ten = async {
+        for n in 0..10 {
+            // Each in a queue of its own, so that each is earlier than what sleepers of that queue know.
+            sender.append(append_request([event(&format!("q{n}"), "k")])).await.unwrap();
+            wakeups.woken().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), ten).await.expect("datagrams wake at once");
+}
+
+#[cfg(unix)]
 #[test]
 fn sockets_of_dead_processes_are_cleared_away() {
     let folder = tempfile::tempdir().unwrap();
