@@ -92,7 +92,12 @@ pub(crate) fn nothing_due(
         if work || is_later(row.next_at, next) {
             return Ok(false);
         }
-        // The queue's own time may be early, for instance after the last lane was settled: the lanes tell exactly.
+        // The queue's own time is early, for instance after the last lane was settled. It has to be set right, because
+        // only events that are due before it wake sleepers, and this claimer is about to sleep for longer.
+        work |= row.next_at != earliest(connection, row.id)?;
+        if work {
+            return Ok(false);
+        }
         let held = paused_by(&pauses, row.tenant.as_str(), row.name.as_str()).is_some();
         let when = earliest_for(connection, request, now, &row, held)?;
         next = [next, when].into_iter().flatten().min();
@@ -368,6 +373,7 @@ fn next_at(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Opti
         let Some(policy) = policy_for(request, &row) else { return Ok(true) };
         let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
         let held = full || tx.queue_paused(&row)?;
+        tx.queue(row.id)?.next_at = earliest(connection, row.id)?;
         let when = earliest_for(connection, request, now, &row, held)?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)

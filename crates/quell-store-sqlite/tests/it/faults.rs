@@ -150,6 +150,33 @@ async fn another_handle_is_woken_at_once_and_not_by_the_poll() {
     tokio::time::timeout(std::time::Duration::from_secs(10), ten).await.expect("datagrams wake at once");
 }
 
+/// After a run the queue's own time is the end of a lease that is over. An event that is due later than that, but earlier
+/// than anything else, must still wake those who sleep.
+#[tokio::test]
+async fn an_event_due_after_a_lease_that_is_over_still_wakes() {
+    use quell_core::window::Window;
+    use quell_store_tests::builders::{SUCCEEDED, append_one, claim_all, event, settle};
+    use std::time::Duration;
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("q.db")).unwrap();
+    let rounds = async {
+        for n in 0..10 {
+            let queue = format!("q{n}");
+            append_one(&*store, event(&queue, "k").window(Window::none())).await;
+            for batch in claim_all(&*store).await {
+                settle(&*store, &batch, SUCCEEDED).await;
+            }
+            assert!(claim_all(&*store).await.is_empty(), "now the claimer sleeps");
+            let mut wakeups = store.wakeups();
+            append_one(&*store, event(&queue, "k").window(Window::fixed(Duration::from_secs(3_600)))).await;
+            wakeups.woken().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), rounds)
+        .await
+        .expect("woken by the append and not by the poll");
+}
+
 #[cfg(unix)]
 #[test]
 fn sockets_of_dead_processes_are_cleared_away() {
