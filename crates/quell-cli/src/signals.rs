@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first asks for a clean end, the second for an immediate one.
+//! SIGINT and SIGTERM: the first asks for a clean end, the second for an immediate one. A terminal that closes (SIGHUP)
+//! asks like SIGTERM, unless it was told beforehand to be ignored, as `nohup` does.
 
 use std::io;
 
@@ -23,6 +24,7 @@ impl Stop {
 pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 #[cfg(unix)]
@@ -33,6 +35,7 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
         })
     }
 
@@ -40,8 +43,27 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
+            () = hung_up(&mut self.hangup) => Stop::Terminate,
         }
     }
+}
+
+#[cfg(unix)]
+async fn hung_up(signal: &mut Option<tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// What the kernel says of this process; where it says nothing, a hang-up is not ignored.
+#[cfg(unix)]
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 #[cfg(not(unix))]

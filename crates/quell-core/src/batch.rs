@@ -19,6 +19,13 @@ pub struct RunId {
     pub number: u64,
 }
 
+impl RunId {
+    /// Whether a store can have made it: its numbers stay below 2^53.
+    pub fn is_plausible(self) -> bool {
+        self.lane < crate::limits::NUMBER_MAX && self.number < crate::limits::NUMBER_MAX
+    }
+}
+
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("run_{}_{}", base32(self.lane), base32(self.number)))

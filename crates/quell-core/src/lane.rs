@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::lifecycle::{self, Change, RunState};
 use crate::limits;
 use crate::outcome::Verdict;
-use crate::window::{FiredBy, OpenWindow, Window};
+use crate::window::{FiredBy, OpenWindow, Window, WindowPolicy};
 
 /// The whole state of a lane.
 #[derive(Debug, Clone, PartialEq)]
@@ -424,8 +424,10 @@ impl Lane {
             current.due_at = now;
             made = Some(record(current, Change::Flushed, current.state));
         }
+        // An overdue quiet window, too: otherwise the next event would open it again. The others stay over by themselves.
         if let Some(open) = self.open.as_mut()
-            && open.window.due().0 > now
+            && open.window.closed.is_none()
+            && (open.window.due().0 > now || matches!(open.window.window.policy, WindowPolicy::Quiet { .. }))
         {
             open.window.close(FiredBy::Flush, now);
             let number = open.number;

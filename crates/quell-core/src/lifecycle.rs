@@ -138,7 +138,7 @@ impl fmt::Display for Change {
 }
 
 /// Every legal move of a run: from, what happened, to.
-pub const MOVES: [(RunState, Change, RunState); 11] = [
+pub const MOVES: [(RunState, Change, RunState); 12] = [
     (RunState::Pending, Change::Claimed, RunState::Running),
     (RunState::Retryable, Change::Claimed, RunState::Running),
     (RunState::Running, Change::Succeeded, RunState::Succeeded),
@@ -149,6 +149,8 @@ pub const MOVES: [(RunState, Change, RunState); 11] = [
     (RunState::Running, Change::ReleasedCounted, RunState::Pending),
     (RunState::Running, Change::Reclaimed, RunState::Pending),
     (RunState::Running, Change::Expired, RunState::Failed),
+    // A flush closes the window of an open run, or ends the wait of one that was handed back.
+    (RunState::Pending, Change::Flushed, RunState::Pending),
     // A flush ends the backoff; the run stays retryable and is due now.
     (RunState::Retryable, Change::Flushed, RunState::Retryable),
 ];

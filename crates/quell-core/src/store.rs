@@ -296,6 +296,9 @@ impl AppendRequest {
             ));
         }
         let mut total = 0;
+        if let Some(problem) = self.events.iter().find_map(|event| event.policy.window.check().err()) {
+            return Err(StoreError::new(ErrorKind::Invalid, problem.to_string()));
+        }
         for (index, event) in self.events.iter().enumerate() {
             let (size, max) = (event.payload.len(), event.policy.payload_bytes);
             if size > max {

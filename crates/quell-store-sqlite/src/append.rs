@@ -211,7 +211,7 @@ impl Tx<'_, '_> {
         let (id, head, updated) = (number(lane.id), number(lane.head_seq), at(lane.updated_at));
         let open = open_values(lane.open.as_ref());
         // A running or paused lane is not due, and one in backoff keeps the entry that its backoff wrote.
-        let due = lane.due_at();
+        let due = lane.due_at().map(|due| due.max(self.now));
         if new {
             let key = Value::Text(row.key.clone());
             let head = [id, number(row.queue_id), key, maybe_at(due), head, updated];
@@ -221,10 +221,10 @@ impl Tx<'_, '_> {
         let runs = [id, head, updated].into_iter().chain(open);
         match due.filter(|due| row.due_entry.is_none_or(|entry| *due < entry)) {
             Some(earlier) => {
-                self.execute(include_str!("../sql/append_lane_due.sql"), runs.chain([at(earlier)]))?;
+                self.change_lane(include_str!("../sql/append_lane_due.sql"), runs.chain([at(earlier)]))?;
                 self.due(row.queue_id, Some(earlier))
             }
-            None => self.execute(include_str!("../sql/append_lane_open.sql"), runs).map(|_| ()),
+            None => self.change_lane(include_str!("../sql/append_lane_open.sql"), runs),
         }
     }
 }

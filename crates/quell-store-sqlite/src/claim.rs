@@ -166,6 +166,9 @@ fn claim_queue(
             break;
         }
         for lane in lanes {
+            if work.bytes >= limits::CLAIM_BYTES_MAX {
+                break; // The rest is for the next claim.
+            }
             match lane.lane.attention(tx.now) {
                 Attention::Again | Attention::Cut => {
                     let batch = hand_out(tx, request, queue, policy, lane)?;

@@ -11,6 +11,9 @@ use crate::tx::Tx;
 
 pub(crate) fn extend(tx: &mut Tx<'_, '_>, request: &ExtendRequest) -> StoreResult<Extended> {
     let lost = || StoreError::lost_lease(request.run_id, request.token);
+    if !request.run_id.is_plausible() {
+        return Err(lost());
+    }
     let mut row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
     let lane = &mut row.lane;
     let lease_until =

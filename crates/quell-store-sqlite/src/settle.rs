@@ -18,6 +18,9 @@ use crate::rows::{self, LaneRow, at, maybe_at, number, small, state_code};
 use crate::tx::{QueueRow, Tx};
 
 pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
+    if !request.run_id.is_plausible() || request.token >= quell_core::limits::NUMBER_MAX {
+        return Err(StoreError::lost_lease(request.run_id, request.token));
+    }
     let row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?;
     let Some(mut row) = row else { return Err(StoreError::lost_lease(request.run_id, request.token)) };
     let end = Settlement { verdict: request.verdict, delay: request.delay };
@@ -61,7 +64,7 @@ fn apply(tx: &mut Tx<'_, '_>, row: &LaneRow, step: &Step, report: Report<'_>) ->
     // An overdue lane becomes due now and goes behind those that have been due for longer.
     let due = lane.due_at().map(|due| due.max(now));
     if let Some(finished) = &step.finished {
-        tx.execute(include_str!("../sql/settle_idle.sql"), [number(lane.id), maybe_at(due), at(now)])?;
+        tx.change_lane(include_str!("../sql/settle_idle.sql"), [number(lane.id), maybe_at(due), at(now)])?;
         write_finished(tx, lane.id, finished, report)?;
         tx.queue(row.queue_id)?.totals.finished(finished.state, finished.run.count);
     } else {
@@ -71,7 +74,7 @@ fn apply(tx: &mut Tx<'_, '_>, row: &LaneRow, step: &Step, report: Report<'_>) ->
     let queue = tx.queue(row.queue_id)?;
     queue.running -= 1;
     // Those who found the queue at its `max_running` sleep without a time: this place is what they wait for.
-    let waited_for = queue.max_running.is_some() && queue.next_at.is_some_and(|t| t <= now);
+    let waited_for = queue.max_running.is_some() && queue.next_at.is_some();
     tx.wake |= waited_for;
     tx.due(row.queue_id, due)
 }

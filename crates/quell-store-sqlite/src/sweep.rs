@@ -60,6 +60,8 @@ struct Old {
 }
 
 fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqlite::Result<()> {
+    // A lane that gets an event in this very transaction is not idle, and only its written row says so.
+    tx.write_lanes()?;
     let before = tx.now.before(retention).as_millis();
     let sql = "SELECT id, lane_id, state, lo, hi, finished_at FROM run
                WHERE id > (SELECT run_mark FROM meta) ORDER BY id LIMIT ?1";

@@ -208,6 +208,18 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.statements.get(sql)?.execute(params_from_iter(values))
     }
 
+    /// Changes the row of one lane. A lane that is not there would be an event lost in silence.
+    pub(crate) fn change_lane(
+        &mut self,
+        sql: &'static str,
+        values: impl IntoIterator<Item = Value>,
+    ) -> rusqlite::Result<()> {
+        match self.execute(sql, values)? {
+            1 => Ok(()),
+            rows => Err(rusqlite::Error::StatementChangedRows(rows)),
+        }
+    }
+
     /// Writes both runs of a lane and what it waits for.
     pub(crate) fn write_runs(
         &mut self,
@@ -218,7 +230,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let head = [number(lane.id), maybe_at(due), maybe_at(lane.lease_at()), at(self.now)];
         let runs =
             open_values(lane.open.as_ref()).into_iter().chain(current_values(lane.current.as_ref(), worker));
-        self.execute(include_str!("../sql/claim_lane.sql"), head.into_iter().chain(runs)).map(|_| ())
+        self.change_lane(include_str!("../sql/claim_lane.sql"), head.into_iter().chain(runs))
     }
 
     /// One lane by its number, with its holder's name.
@@ -316,11 +328,15 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// A lane of this queue wants attention at `when`: the queue's own time may not be later.
     pub(crate) fn due(&mut self, queue: u64, when: Option<Timestamp>) -> rusqlite::Result<()> {
         let Some(when) = when else { return Ok(()) };
+        let now = self.now;
         let row = self.queue(queue)?;
+        // What has been due for a while may be something that a sleeper was not allowed to take: it is woken, too.
+        let overdue = row.next_at.is_some_and(|known| known <= now);
         if row.next_at.is_none_or(|known| when < known) {
             row.next_at = Some(when);
             self.wake = true;
         }
+        self.wake |= overdue;
         Ok(())
     }
 

@@ -214,6 +214,7 @@ enum Ended {
 
 impl Writer {
     pub(crate) fn run(self) {
+        let _closing = CloseAtEnd(self.inbox.clone());
         let Writer { connection, lock, inbox, bell, statements } = self;
         let prepared = Statements::new(&connection);
         let names = Names::default();
@@ -224,6 +225,18 @@ impl Writer {
                 turns.take(group);
             }
         }
+    }
+}
+
+/// However the writer ends, also by a panic: nobody waits for it any longer.
+struct CloseAtEnd(Arc<Inbox>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        let mut jobs = self.0.jobs();
+        jobs.closed = true;
+        jobs.urgent.clear();
+        jobs.ordinary.clear();
     }
 }
 
@@ -285,12 +298,7 @@ impl Turns<'_> {
 
     /// A claim that finds nothing needs neither the lock nor a transaction: idle workers disturb nobody.
     fn answer_idle_claim(&mut self, group: Vec<Job>) -> Option<Vec<Job>> {
-        let [job @ Job { request: Request::Claim(request), .. }] = group.as_slice() else {
-            return Some(group);
-        };
-        if !job.begin() {
-            return None;
-        }
+        let [Job { request: Request::Claim(request), .. }] = group.as_slice() else { return Some(group) };
         let look = || -> rusqlite::Result<Option<Claimed>> {
             let now = tx::read_now(self.connection)?;
             claim::nothing_due(self.connection, request, now)

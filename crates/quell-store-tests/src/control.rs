@@ -43,6 +43,17 @@ pub async fn a_flushed_window_is_not_opened_again_by_later_events(world: &dyn Wo
     assert_eq!((ids(&batch), batch.fired_by), (vec!["a", "b"], FiredBy::Flush));
 }
 
+/// A quiet window that is over but not claimed restarts with each event; a flush ends that for good.
+pub async fn a_flush_closes_an_overdue_quiet_window_too(world: &dyn World) {
+    let store = world.store();
+    append_one(&*store, event("chat", "k1").id("a").quiet(20)).await;
+    world.advance(secs(30)).await;
+    assert!(flush(&*store, "k1").await);
+    world.advance(secs(10)).await;
+    append_one(&*store, event("chat", "k1").id("b").quiet(20)).await;
+    assert_eq!(ids(&claim_one(&*store).await), ["a", "b"], "it is not opened again");
+}
+
 pub async fn flush_of_an_empty_unknown_or_due_lane_changes_nothing(world: &dyn World) {
     let store = world.store();
     assert!(!flush(&*store, "nobody").await);

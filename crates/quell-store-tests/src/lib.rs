@@ -304,6 +304,7 @@ macro_rules! store_suite {
             run {
                 flush_closes_the_window_now
                 a_flushed_window_is_not_opened_again_by_later_events
+                a_flush_closes_an_overdue_quiet_window_too
                 flush_of_an_empty_unknown_or_due_lane_changes_nothing
                 flush_ends_a_backoff
                 flush_ends_the_wait_of_a_second_release

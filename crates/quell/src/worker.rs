@@ -191,6 +191,9 @@ fn choose_queues(
     let names: Vec<QueueName> = if options.queues.is_empty() { all() } else { options.queues.clone() };
     let (mut listed, mut slots) = (Vec::new(), Vec::new());
     for name in names {
+        if listed.iter().any(|known: &LoopQueue| known.queue == name) {
+            continue; // Named twice.
+        }
         let queue = settings.queue(&name).ok_or_else(|| unknown_queue(settings, &name))?;
         let Some(handler) = slot(&queue) else {
             // Asked for by name it is a mistake; among all queues it is simply somebody else's.

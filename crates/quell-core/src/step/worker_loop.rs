@@ -207,7 +207,9 @@ impl WorkerLoop {
         if self.woken || (took > 0 && (due || took >= max)) {
             return self.poll(now, out);
         }
-        if self.settings.until_idle && took == 0 && self.total == 0 && next_at.is_none() {
+        // While the clocks are distrusted, expired leases are not looked at: then nothing found does not mean nothing left.
+        let trusted = now >= self.distrust_until;
+        if self.settings.until_idle && trusted && took == 0 && self.total == 0 && next_at.is_none() {
             self.enter(WorkerState::Draining, out);
             return self.enter(WorkerState::Stopped, out);
         }

@@ -26,6 +26,9 @@ const LOOK_MAX: usize = 5_000;
 
 impl View<'_> {
     pub(super) fn run(&mut self, id: RunId) -> rusqlite::Result<Option<RunDetail>> {
+        if !id.is_plausible() {
+            return Ok(None);
+        }
         let lane =
             self.connection.prepare_cached(LANE_BY_ID)?.query_row([id.lane], LaneRow::read).optional()?;
         let Some(lane) = lane else { return Ok(None) };
@@ -221,7 +224,11 @@ impl View<'_> {
             }
         }
         let by_lane = filter.run.is_some() || filter.key.is_some();
-        let condition = if by_lane { "lane_id = ?2 AND" } else { "?2 >= 0 AND" };
+        let condition = match filter.run {
+            Some(run) => format!("lane_id = ?2 AND run = {} AND", run.number),
+            None if by_lane => "lane_id = ?2 AND".to_owned(),
+            None => "?2 >= 0 AND".to_owned(),
+        };
         if !by_lane {
             lanes.push(0);
         }

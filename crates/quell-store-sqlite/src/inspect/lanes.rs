@@ -5,7 +5,6 @@ use quell_core::inspect::{LaneDetail, LaneFilter, LaneRow as Listed, Page, Waiti
 use quell_core::limits;
 
 use super::View;
-use crate::claim::read_events;
 use crate::rows::LaneRow;
 
 /// Where lanes with something to do are found, one after the other; no lane is in two of them.
@@ -66,9 +65,11 @@ impl View<'_> {
         let paused = self.queue(row.queue_id).and_then(|queue| self.paused_by(queue));
         let events = match lane.open {
             Some(open) => {
-                let mut events = read_events(self.connection, lane.id, open.lo, lane.head_seq)?;
-                events.truncate(limits::PAGE_DEFAULT);
-                events
+                // A full lane may hold gigabytes; a page of it is enough to see what it is.
+                let sql = concat!(include_str!("../../sql/claim_events.sql"), " LIMIT ?4");
+                let mut statement = self.connection.prepare_cached(sql)?;
+                let page = (lane.id, open.lo, lane.head_seq, limits::PAGE_DEFAULT);
+                statement.query_map(page, crate::rows::event)?.collect::<rusqlite::Result<_>>()?
             }
             None => Vec::new(),
         };

@@ -60,7 +60,11 @@ impl View<'_> {
 }
 
 /// Lanes that contradict their own events or index entries.
-const CHECKS: [(&str, &str); 4] = [
+const CHECKS: [(&str, &str); 5] = [
+    (
+        "SELECT DISTINCT lane_id FROM event WHERE lane_id NOT IN (SELECT id FROM lane)",
+        "it has events and no row",
+    ),
     (
         "SELECT id FROM lane WHERE o_number IS NOT NULL AND o_count <>
            (SELECT count(*) FROM event WHERE lane_id = lane.id AND seq >= o_lo)",

@@ -132,6 +132,50 @@ async fn now(store: &dyn Store) -> quell_core::clock::Timestamp {
     }
 }
 
+/// Found in review: the lane was still idle in its row when the retention looked, and was deleted under its new event.
+#[tokio::test]
+async fn an_event_that_arrives_with_a_retention_step_is_not_lost() {
+    use quell_core::store::SweepRequest;
+    use quell_core::window::Window;
+    use quell_store_tests::builders::{SUCCEEDED, append_one, append_request, claim_all, event, settle};
+    use std::time::Duration;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for round in 0..20 {
+        let old = event("chat", "k").id(&format!("old{round}")).window(Window::none());
+        append_one(&*store, old).await;
+        for batch in claim_all(&*store).await {
+            settle(&*store, &batch, SUCCEEDED).await;
+        }
+        store.advance(Duration::from_secs(7_200)).await.unwrap();
+        // Another process has the file while both requests arrive, so they meet in one transaction.
+        let turn = std::fs::File::open(folder.path().join("q.db-lock")).unwrap();
+        turn.lock().unwrap();
+        let new = event("chat", "k").id(&format!("new{round}")).window(Window::none());
+        let (first, append, sweep) = (
+            store.append(append_request([event("other", "x").window(Window::none())])),
+            store.append(append_request([new])),
+            store.sweep(SweepRequest { reclaim: false, retention: Some(Duration::from_secs(3_600)) }),
+        );
+        let release = async {
+            tokio::task::yield_now().await;
+            turn.unlock().unwrap();
+        };
+        let (first, append, sweep, ()) = tokio::join!(first, append, sweep, release);
+        first.unwrap();
+        append.unwrap();
+        sweep.unwrap();
+        let Ok(Inspected::Verify(verified)) = store.inspect(Inspect::Verify).await else {
+            panic!("verified")
+        };
+        assert_eq!(verified.problems, Vec::<String>::new(), "round {round}");
+        for batch in claim_all(&*store).await {
+            settle(&*store, &batch, SUCCEEDED).await;
+        }
+    }
+}
+
 /// Ten wake-ups by the poll, which is the backstop, would take twenty seconds.
 #[tokio::test]
 async fn another_handle_is_woken_at_once_and_not_by_the_poll() {

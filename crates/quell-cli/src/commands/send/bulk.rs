@@ -96,7 +96,8 @@ pub(super) async fn run(args: &SendArgs, file: &Path, global: &Global) -> Result
     if args.form.json {
         output::say(summary)
     } else {
-        output::line(summary)?
+        // Nobody reading the summary does not change what became of the lines.
+        let _ = output::line(summary);
     }
     ended?;
     Ok(if bulk.tally.refused > 0 { failure::FAILED } else { 0 })
@@ -230,6 +231,18 @@ impl Bulk {
         answer
     }
 
+    /// One line of `--json`. A reader that has seen enough ends the answers, never the sending.
+    fn answer(&mut self, answer: &LineAnswer<'_>) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(());
+        }
+        match output::json(answer) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => self.json = false,
+            told => told?,
+        }
+        Ok(())
+    }
+
     fn stored(&mut self, part: &[Pending], receipts: Vec<Receipt>, last: u64) -> Result<(), Failure> {
         for (pending, mut receipt) in part.iter().zip(receipts) {
             receipt.duplicate &= !pending.made;
@@ -238,9 +251,7 @@ impl Bulk {
             } else {
                 self.tally.stored += 1
             }
-            if self.json {
-                output::json(&LineAnswer::Stored { line: pending.line, receipt: &receipt })?;
-            }
+            self.answer(&LineAnswer::Stored { line: pending.line, receipt: &receipt })?;
         }
         self.tally.done_to = last;
         Ok(())
@@ -250,9 +261,7 @@ impl Bulk {
         self.tally.refused += 1;
         self.tally.done_to = line;
         self.say(&format!("line {line}: {problem}"));
-        if self.json {
-            output::json(&LineAnswer::Refused { line, error: problem })?;
-        }
+        self.answer(&LineAnswer::Refused { line, error: problem })?;
         if self.stop_on_error {
             return Err(Failure::new(
                 failure::FAILED,

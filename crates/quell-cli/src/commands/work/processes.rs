@@ -101,6 +101,9 @@ fn arguments(staff: &Staff, until_idle: bool, global: &Global) -> Vec<String> {
 /// Keeps one child running until it ends well or we are told to stop.
 async fn look_after(arguments: Vec<String>, mut told: watch::Receiver<Told>) -> Result<(), String> {
     loop {
+        if told.borrow().0 > 0 {
+            return Ok(());
+        }
         let mut child = spawn(&arguments).map_err(|e| format!("cannot start another process: {e}"))?;
         let pid = child.id();
         let status =
@@ -108,7 +111,7 @@ async fn look_after(arguments: Vec<String>, mut told: watch::Receiver<Told>) -> 
         let stopping = told.borrow().0 > 0;
         match (status.success(), stopping) {
             (true, _) => return Ok(()),
-            (false, true) if told.borrow().0 > 1 => return Ok(()),
+            (false, true) if told.borrow().0 > 1 || ended_by_our_signal(status) => return Ok(()),
             (false, true) => return Err(format!("process {} did not end well: {status}", pid.unwrap_or(0))),
             (false, false) => {
                 tracing::warn!(pid, %status, "a worker process died; another is started");
@@ -133,24 +136,39 @@ fn spawn(arguments: &[String]) -> std::io::Result<Child> {
 async fn wait(child: &mut Child, told: &mut watch::Receiver<Told>) -> std::io::Result<ExitStatus> {
     // Kept here, because `wait` of the child would close it.
     let pipe = child.stdin.take();
-    let mut passed = told.borrow().0;
+    let mut passed = 0;
     let status = loop {
+        // Looked at before waiting, too: we may have been told while the child was being started.
+        let (times, stop) = *told.borrow_and_update();
+        while passed < times {
+            passed += 1;
+            pass_on(child, stop.unwrap_or(Stop::Terminate));
+        }
         tokio::select! {
             status = child.wait() => break status,
             changed = told.changed() => {
-                let (times, stop) = *told.borrow_and_update();
                 if changed.is_err() {
                     break child.wait().await;
-                }
-                while passed < times {
-                    passed += 1;
-                    pass_on(child, stop.unwrap_or(Stop::Terminate));
                 }
             }
         }
     };
     drop(pipe);
     status
+}
+
+/// A child that was told to stop before it listened to signals has done nothing yet and holds no lease.
+#[cfg(unix)]
+fn ended_by_our_signal(status: ExitStatus) -> bool {
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    [rustix::process::Signal::INT, rustix::process::Signal::TERM]
+        .iter()
+        .any(|ours| signal == Some(ours.as_raw()))
+}
+
+#[cfg(not(unix))]
+fn ended_by_our_signal(_status: ExitStatus) -> bool {
+    true
 }
 
 #[cfg(unix)]

@@ -21,8 +21,10 @@ impl Handler for Show {
     async fn handle(&self, run: &Run) -> Outcome {
         // One write per batch, so that the lines of several processes do not mix. A reader that went away changes
         // nothing about the work.
+        // On a thread for blocking work: a reader that stops reading must hold up neither heartbeats nor signals.
         let text = self.text(run);
-        let _ = anstream::stdout().lock().write_all(text.as_bytes());
+        let write = move || anstream::stdout().lock().write_all(text.as_bytes());
+        let _ = tokio::task::spawn_blocking(write).await;
         Outcome::succeeded()
     }
 }
