@@ -109,3 +109,17 @@ fn a_bulk_can_stop_at_the_first_mistake_and_reads_stdin() {
         .exits(1)
         .complains("cannot read missing.ndjson");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_has_seen_enough_does_not_end_a_bulk() {
+    let folder = Folder::new();
+    let lines: String = (0..3_000).map(|n| format!("{{\"key\":\"k{}\",\"payload\":{n}}}\n", n % 7)).collect();
+    folder.write("events.ndjson", &lines);
+    let pipe = format!("{} send chat --bulk events.ndjson --json | head -1", env!("CARGO_BIN_EXE_quell"));
+    let shell =
+        std::process::Command::new("sh").args(["-c", &pipe]).current_dir(folder.path(".")).output().unwrap();
+    assert_eq!(shell.stdout.iter().filter(|byte| **byte == b'\n').count(), 1);
+    let said = String::from_utf8_lossy(&shell.stderr);
+    assert!(said.contains("3000 stored"), "{said}");
+}

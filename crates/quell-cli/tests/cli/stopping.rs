@@ -126,3 +126,21 @@ fn until_idle_with_several_processes_ends_when_all_are_idle() {
     folder.quell(&["work", "--until-idle", "--processes", "3"]).ok();
     assert_eq!(items(&folder.json(&["runs", "--state", "succeeded", "--limit", "100"])).len(), 50);
 }
+
+#[test]
+fn a_queue_that_is_named_twice_is_worked_on_once() {
+    let folder = Folder::with_config("[queues.jobs]\nwindow = \"none\"\n");
+    folder.send("jobs", "a", "1");
+    folder.quell(&["work", "--until-idle", "--queue", "jobs", "--queue", "jobs"]).ok();
+    assert_eq!(items(&folder.json(&["runs", "--state", "succeeded"])).len(), 1);
+}
+
+#[test]
+fn a_closed_terminal_asks_like_sigterm() {
+    let folder = hanging("echo $$ > pid; exec sleep 20");
+    let (worker, program) = busy(&folder, &["serve", "--grace", "1s"]);
+    worker.signal(Signal::HUP);
+    let (status, lines) = worker.end();
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    until("the program's end", || !is_alive(program));
+}
