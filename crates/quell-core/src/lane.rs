@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audit::Move;
-use crate::batch::{RunId, WorkerId};
+use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
+use crate::event::{Event, LaneKey};
 use crate::lifecycle::{self, Change, RunState};
 use crate::limits;
 use crate::outcome::Verdict;
@@ -336,6 +337,26 @@ impl Lane {
         made.prior_worker = prior;
         made.next_at = Some(current.lease_until);
         made
+    }
+
+    /// The envelope of the current run, as it is handed to the worker that has just claimed it.
+    pub fn envelope(&self, key: LaneKey, events: Vec<Event>) -> Batch {
+        let run = self.current.as_ref().expect("only a claimed lane is handed over");
+        Batch {
+            run_id: self.run_id(run.number),
+            lane: key,
+            attempt: run.attempt(),
+            max_attempts: run.max_attempts,
+            retries: run.retries,
+            token: run.token,
+            fired_by: run.fired_by,
+            first_at: run.first_at,
+            last_at: run.last_at,
+            claimed_at: run.claimed_at,
+            lease_until: run.lease_until,
+            head_seq: self.head_seq,
+            events,
+        }
     }
 
     /// The holder is alive: its lease ends later, never earlier.

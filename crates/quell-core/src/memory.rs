@@ -341,21 +341,8 @@ impl World {
         };
         let made = lane.claim(now, &claimer);
         let run = lane.current.as_ref().expect("it was claimed above");
-        let batch = Batch {
-            run_id: lane.run_id(run.number),
-            lane: key.clone(),
-            attempt: run.attempt(),
-            max_attempts: run.max_attempts,
-            retries: run.retries,
-            token,
-            fired_by: run.fired_by,
-            first_at: run.first_at,
-            last_at: run.last_at,
-            claimed_at: now,
-            lease_until: run.lease_until,
-            head_seq: lane.head_seq,
-            events: inhabited.events.range(run.lo..=run.hi).map(|(_, e)| e.clone()).collect(),
-        };
+        let events = inhabited.events.range(run.lo..=run.hi).map(|(_, e)| e.clone()).collect();
+        let batch = lane.envelope(key.clone(), events);
         let id = lane.id;
         self.totals(key).taken(taken_events);
         self.record(now, key, Some(id), made, None);

@@ -272,22 +272,8 @@ fn hand_out(
     tx.write_runs(lane, None, Some(worker))?;
     tx.audit(queue.id, Some(lane.id), &made, None)?;
     tx.queue(queue.id)?.running += 1;
-    let run = lane.current.as_ref().expect("it was claimed above");
-    Ok(Batch {
-        run_id: lane.run_id(run.number),
-        lane: LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? },
-        attempt: run.attempt(),
-        max_attempts: run.max_attempts,
-        retries: run.retries,
-        token,
-        fired_by: run.fired_by,
-        first_at: run.first_at,
-        last_at: run.last_at,
-        claimed_at: now,
-        lease_until: run.lease_until,
-        head_seq: lane.head_seq,
-        events,
-    })
+    let key = LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? };
+    Ok(row.lane.envelope(key, events))
 }
 
 pub(crate) fn key_of(text: &str) -> rusqlite::Result<Key> {
