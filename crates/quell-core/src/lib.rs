@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod batch;
 pub mod clock;
+pub mod cron;
 pub mod error;
 pub mod event;
 pub mod inspect;
