@@ -11,6 +11,7 @@ use crate::batch::{RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::event::{Key, QueueName, Tenant};
 use crate::lifecycle::{Change, RunState};
+use crate::outcome::VerdictKind;
 
 /// What changed, as `lane.rs` decides it; the store adds when, where and by whom.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,10 @@ pub struct Move {
     pub upto_seq: u64,
     /// The end of the lease or of the backoff that the change set.
     pub next_at: Option<Timestamp>,
+    /// The run this one came from, or went into: see the change.
+    pub other_run: Option<u64>,
+    /// What the holder said, when the change was made by its word.
+    pub verdict: Option<VerdictKind>,
 }
 
 /// One record of the trail as it is listed.
@@ -49,6 +54,10 @@ pub struct AuditRecord {
     pub prior_worker: Option<String>,
     pub upto_seq: u64,
     pub next_at: Option<Timestamp>,
+    /// The run of the same lane that this one came from, or went into.
+    pub other_run: Option<RunId>,
+    /// What the holder said, when the change was made by its word.
+    pub verdict: Option<VerdictKind>,
     /// The operator, for changes made by hand.
     pub actor: Option<String>,
 }

@@ -133,6 +133,8 @@ pub struct Batch {
     /// Earlier retry outcomes of this run: the exponent of its backoff.
     pub retries: u32,
     pub token: u64,
+    /// Raised by every merge with newer events; steps are remembered under it.
+    pub revision: u32,
     pub fired_by: FiredBy,
     pub first_at: Timestamp,
     pub last_at: Timestamp,

@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Limit,
     /// The same id with another payload; nothing was stored.
     Conflict,
+    /// The lane has work, and the event asked for an idle one; nothing was stored.
+    NotIdle,
     /// The token is not the lane's: somebody else has the run, or it ended.
     LostLease,
     /// The run was settled before with another outcome.
@@ -37,6 +39,7 @@ impl ErrorKind {
             ErrorKind::Invalid => "invalid",
             ErrorKind::Limit => "over-limit",
             ErrorKind::Conflict => "conflict",
+            ErrorKind::NotIdle => "lane-not-idle",
             ErrorKind::LostLease => "stale-token",
             ErrorKind::AlreadySettled => "already-settled",
             ErrorKind::NotFound => "not-found",

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::clock::Timestamp;
 use crate::limits;
-use crate::window::Window;
+use crate::window::{Window, WindowPolicy};
 
 /// Why a name, key, id or payload was not accepted. The text says what is wrong and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -308,13 +309,27 @@ fn check_depth(bytes: &[u8]) -> Result<(), Invalid> {
 pub type Headers = BTreeMap<String, String>;
 
 /// How a queue receives events: decided by its settings, carried by each append.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppendPolicy {
     pub window: Window,
     /// Payloads above this are refused.
     pub payload_bytes: usize,
     /// Events that may wait in one lane (buffered and in flight together).
     pub lane_events: u64,
+    /// What happens to an event for a full lane.
+    pub overflow: Overflow,
+    /// An event without an id whose payload equals one in the still open window is that event again.
+    pub content_dedupe: bool,
+}
+
+/// What a full lane does with one more event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overflow {
+    /// The sender is told, and nothing is stored.
+    Reject,
+    /// The oldest buffered events make room and are recorded as discarded. Events that a worker holds never do.
+    DropOldest,
 }
 
 impl Default for AppendPolicy {
@@ -323,6 +338,8 @@ impl Default for AppendPolicy {
             window: Window::default(),
             payload_bytes: limits::PAYLOAD_BYTES_DEFAULT,
             lane_events: limits::LANE_EVENTS_DEFAULT,
+            overflow: Overflow::Reject,
+            content_dedupe: false,
         }
     }
 }
@@ -335,6 +352,36 @@ pub struct NewEvent {
     pub payload: Payload,
     pub headers: Headers,
     pub policy: Arc<AppendPolicy>,
+    /// 0 to 9, 9 first: overtakes other lanes by a bounded time, never inside its lane.
+    pub priority: u8,
+    /// Kept aside this long before it enters its lane.
+    pub delay: Option<Duration>,
+    /// A window of its own in place of the queue's.
+    pub window: Option<WindowPolicy>,
+    /// Refused when the lane has anything to do: unique work.
+    pub only_if_idle: bool,
+}
+
+impl NewEvent {
+    /// An event without wishes of its own.
+    pub fn new(lane: LaneKey, id: NewEventId, payload: Payload, policy: Arc<AppendPolicy>) -> Self {
+        NewEvent {
+            lane,
+            id,
+            payload,
+            headers: Headers::new(),
+            policy,
+            priority: limits::PRIORITY_DEFAULT,
+            delay: None,
+            window: None,
+            only_if_idle: false,
+        }
+    }
+
+    /// The window that this event opens when it is the first of its run.
+    pub fn opens(&self) -> Window {
+        Window { policy: self.window.unwrap_or(self.policy.window.policy), ..self.policy.window }
+    }
 }
 
 /// An event always has an id before the store is first asked, so that an unknown answer can be resolved by repeating.
@@ -363,6 +410,9 @@ pub struct Event {
     pub payload: Payload,
     #[serde(skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
+    /// The number it had before it was redriven as new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was_seq: Option<u64>,
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use crate::audit::AuditRecord;
 use crate::batch::RunId;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventId, Key, LaneKey, QueueName, Tenant};
-use crate::lane::{Attention, Lane};
+use crate::lane::{Attention, CurrentRun, Finished, Lane, Links};
 use crate::lifecycle::RunState;
-use crate::store::Description;
+use crate::schedule::ScheduleRow;
+use crate::store::{Description, StepRow};
 use crate::totals::Totals;
 use crate::window::FiredBy;
 
@@ -26,6 +27,8 @@ pub enum Inspect {
     /// Where an event is now.
     Event(LaneKey, EventId),
     Audit(AuditFilter),
+    /// All schedules with their next fire.
+    Schedules,
     /// Totals and lane counts per tenant and queue.
     Stats,
     /// The no-loss equation checked against the rows themselves. Reads everything: for `doctor`, not for a hot path.
@@ -43,6 +46,7 @@ pub enum Inspected {
     Runs(Page<RunRow>),
     Event(Option<EventPlace>),
     Audit(Page<AuditRecord>),
+    Schedules(Vec<ScheduleRow>),
     Stats(Vec<QueueStats>),
     Verify(Verified),
     Health(Health),
@@ -98,9 +102,13 @@ pub struct LaneRow {
     pub state: Option<RunState>,
     pub buffered: u64,
     pub in_flight: u64,
+    /// 0 to 9: the highest over its events.
+    pub priority: u8,
     pub head_seq: u64,
     pub due_at: Option<Timestamp>,
     pub paused_by: Option<String>,
+    /// The failed run for which the lane waits.
+    pub blocked_by: Option<RunId>,
     pub worker: Option<String>,
     pub token: Option<u64>,
     pub claimed_at: Option<Timestamp>,
@@ -119,6 +127,10 @@ pub struct LaneDetail {
     pub waiting: Waiting,
     pub open_run: Option<RunId>,
     pub current_run: Option<RunId>,
+    /// Frozen runs that wait behind the current one, the next first.
+    pub queued_runs: Vec<RunId>,
+    /// Events of this key that are kept aside.
+    pub delayed: u64,
     /// The first buffered events, bounded; payloads are for those who may see them.
     pub events: Vec<Event>,
 }
@@ -134,6 +146,11 @@ pub struct Waiting {
     pub again_at: Option<Timestamp>,
     pub lane_paused_by: Option<String>,
     pub queue_paused_by: Option<String>,
+    /// The failed run for which the lane waits.
+    pub blocked_by: Option<RunId>,
+    /// The holder was asked to stop: by newer events, or by an operator.
+    pub interrupting: bool,
+    pub cancelling: bool,
     pub held_by: Option<String>,
     pub token: Option<u64>,
     pub lease_until: Option<Timestamp>,
@@ -150,9 +167,12 @@ impl Waiting {
             due_at: lane.open.map(|o| o.window.due().0),
             due_by: lane.open.map(|o| o.window.due().1),
             capped_at: lane.open.map(|o| o.window.capped_at()),
-            again_at: current.filter(|c| c.state != RunState::Running).map(|c| c.due_at),
+            again_at: lane.again_at(),
             lane_paused_by: lane.paused.as_ref().map(|p| p.by.clone()),
             queue_paused_by,
+            blocked_by: lane.blocked.map(|b| lane.run_id(b.run)),
+            interrupting: running.is_some_and(|c| c.interrupt_requested),
+            cancelling: running.is_some_and(|c| c.cancel_requested),
             held_by: running.and_then(|c| c.worker.as_ref()).map(|w| w.to_string()),
             token: running.map(|c| c.token),
             lease_until: running.map(|c| c.lease_until),
@@ -173,6 +193,14 @@ impl Waiting {
             } else {
                 format!("running on {by} with token {token}, lease {} left", span(until, now))
             });
+        }
+        if self.cancelling {
+            parts.push("its holder was asked to cancel".to_owned());
+        } else if self.interrupting {
+            parts.push("its holder was asked to stop for newer events".to_owned());
+        }
+        if let Some(run) = self.blocked_by {
+            parts.push(format!("blocked by the failed {run}: redrive it, or resume the lane"));
         }
         if let Some(by) = &self.lane_paused_by {
             parts.push(format!("lane paused by {by}"));
@@ -232,6 +260,10 @@ pub struct RunRow {
     pub attempts: u32,
     pub claims: u32,
     pub retries: u32,
+    /// How often it gave way to newer events.
+    pub interrupts: u32,
+    pub revision: u32,
+    pub priority: u8,
     pub token: u64,
     pub fired_by: Option<FiredBy>,
     pub worker: Option<String>,
@@ -244,6 +276,39 @@ pub struct RunRow {
     pub updated_at: Timestamp,
     pub completed_at: Option<Timestamp>,
     pub error: Option<String>,
+    #[serde(flatten)]
+    pub links: RunLinks,
+}
+
+/// Where a run's events came from or went.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct RunLinks {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continued_in: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged_into: Option<RunId>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub split_into: Vec<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_from: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redriven_from: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redriven_into: Option<RunId>,
+}
+
+impl RunLinks {
+    pub fn of(lane: u64, links: &Links) -> Self {
+        let id = |number: u64| RunId { lane, number };
+        RunLinks {
+            continued_in: links.continued_in.map(id),
+            merged_into: links.merged_into.map(id),
+            split_into: links.split_into.map_or_else(Vec::new, |(left, right)| vec![id(left), id(right)]),
+            split_from: links.split_from.map(id),
+            redriven_from: links.redriven_from.map(id),
+            redriven_into: links.redriven_into.map(id),
+        }
+    }
 }
 
 /// One run in full.
@@ -254,15 +319,22 @@ pub struct RunDetail {
     pub result: Option<serde_json::Value>,
     pub usage: std::collections::BTreeMap<String, f64>,
     pub list: Vec<Event>,
+    pub steps: Vec<StepRow>,
     pub audit: Vec<AuditRecord>,
 }
 
 impl RunRow {
     /// The current run of a lane as a listing shows it.
     pub fn of_current(lane: &Lane, key: &LaneKey) -> Option<RunRow> {
-        let c = lane.current.as_ref()?;
+        lane.current.as_ref().map(|c| RunRow::of_fixed(lane, c, key))
+    }
+
+    /// A run whose batch is fixed and that has not ended, as a listing shows it.
+    pub fn of_fixed(lane: &Lane, c: &CurrentRun, key: &LaneKey) -> RunRow {
         let running = c.state == RunState::Running;
-        Some(RunRow {
+        let is_current = lane.current.as_ref().is_some_and(|current| current.number == c.number);
+        let again_at = if is_current { lane.again_at() } else { Some(c.due_at) };
+        RunRow {
             id: lane.run_id(c.number),
             lane: key.clone(),
             state: c.state,
@@ -273,6 +345,9 @@ impl RunRow {
             attempts: c.attempt(),
             claims: c.claims,
             retries: c.retries,
+            interrupts: c.interrupts,
+            revision: c.revision,
+            priority: c.priority,
             token: c.token,
             fired_by: Some(c.fired_by),
             worker: c.worker.as_ref().map(|w| w.to_string()),
@@ -281,11 +356,45 @@ impl RunRow {
             claimed_at: (c.claims > 0).then_some(c.claimed_at),
             heartbeat_at: (c.claims > 0).then_some(c.heartbeat_at),
             lease_until: running.then_some(c.lease_until),
-            next_at: (!running).then_some(c.due_at),
+            next_at: again_at,
             updated_at: lane.updated_at,
             completed_at: None,
             error: c.error.clone(),
-        })
+            links: RunLinks::of(lane.id, &c.links),
+        }
+    }
+
+    /// A run that ended, as a listing shows it.
+    pub fn of_finished(lane: u64, ended: &Finished, key: &LaneKey) -> RunRow {
+        let c = &ended.run;
+        RunRow {
+            id: RunId { lane, number: c.number },
+            lane: key.clone(),
+            state: ended.state,
+            events: c.count,
+            bytes: c.bytes,
+            lo: c.lo,
+            hi: c.hi,
+            attempts: c.attempt(),
+            claims: c.claims,
+            retries: c.retries,
+            interrupts: c.interrupts,
+            revision: c.revision,
+            priority: c.priority,
+            token: c.token,
+            fired_by: Some(c.fired_by),
+            worker: c.worker.as_ref().map(|w| w.to_string()),
+            created_at: c.first_at,
+            last_at: c.last_at,
+            claimed_at: (c.claims > 0).then_some(c.claimed_at),
+            heartbeat_at: (c.claims > 0).then_some(c.heartbeat_at),
+            lease_until: None,
+            next_at: None,
+            updated_at: ended.at,
+            completed_at: Some(ended.at),
+            error: c.error.clone(),
+            links: RunLinks::of(lane, &c.links),
+        }
     }
 
     /// The open run of a lane as a listing shows it.
@@ -302,6 +411,9 @@ impl RunRow {
             attempts: 0,
             claims: 0,
             retries: 0,
+            interrupts: 0,
+            revision: 0,
+            priority: o.priority,
             token: 0,
             fired_by: None,
             worker: None,
@@ -314,6 +426,7 @@ impl RunRow {
             updated_at: lane.updated_at,
             completed_at: None,
             error: None,
+            links: RunLinks::default(),
         })
     }
 }
@@ -326,10 +439,12 @@ impl LaneRow {
             lane: key.clone(),
             state: lane.state(),
             buffered: waiting.buffered,
-            in_flight: lane.current.as_ref().map_or(0, |c| c.count),
+            in_flight: lane.fixed_runs().map(|c| c.count).sum(),
+            priority: lane.priority(),
             head_seq: lane.head_seq,
             due_at: lane.due_at(),
             paused_by: waiting.lane_paused_by.clone(),
+            blocked_by: waiting.blocked_by,
             worker: waiting.held_by.clone(),
             token: waiting.token,
             claimed_at: running.map(|c| c.claimed_at),
@@ -343,7 +458,11 @@ impl LaneRow {
 /// Where one event is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventPlace {
+    /// For an event aside the sequence number is 0: it has none yet.
     pub event: Event,
+    /// When it enters its lane, while it is kept aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Timestamp>,
     pub run_id: Option<RunId>,
     /// The state of the run it belongs to.
     pub state: Option<RunState>,
@@ -396,13 +515,21 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
+    fn event(window: Window) -> crate::event::NewEvent {
+        use crate::event::{AppendPolicy, NewEvent, NewEventId, Payload};
+        let lane = LaneKey::new(QueueName::new("q").unwrap(), Key::new("k").unwrap());
+        let policy = AppendPolicy { window, ..AppendPolicy::default() };
+        let id = NewEventId::Made(EventId::new("e").unwrap());
+        NewEvent::new(lane, id, Payload::of(&serde_json::json!("12345678")), policy.into())
+    }
+
     #[test]
     fn the_reason_of_waiting_is_one_readable_sentence() {
         let mut lane = Lane::new(1, at(0));
         assert_eq!(Waiting::of(&lane, at(0), None).sentence(at(0)), "idle");
         let window = Window::quiet_capped(Duration::from_secs(2), Duration::from_secs(10));
-        lane.append(at(0), 1, 10, &window, || 7);
-        lane.append(at(800), 2, 10, &window, || 8);
+        lane.append(at(0), 1, &event(window), || 7);
+        lane.append(at(800), 2, &event(window), || 8);
         assert_eq!(
             Waiting::of(&lane, at(1_000), None).sentence(at(1_000)),
             "buffered 2, due in 1.8s (quiet), at the latest in 9.0s"
@@ -420,13 +547,15 @@ mod tests {
         use crate::lane::{Claimer, Settlement, Taken};
         use crate::outcome::Verdict;
         let mut lane = Lane::new(1, at(0));
-        lane.append(at(0), 1, 10, &Window::none(), || 7);
+        lane.append(at(0), 1, &event(Window::none()), || 7);
         lane.cut(at(0), Taken { count: 1, bytes: 10, hi: 1, last_at: at(0), rest: None }, || 8);
         let worker = "w:1:a".parse().map(std::sync::Arc::new).unwrap();
         let lease = Duration::from_secs(10);
-        lane.claim(at(0), &Claimer { worker, token: 9, lease, max_attempts: 3 });
+        let policy = crate::store::RunPolicy { lease, max_attempts: 3, ..Default::default() }.into();
+        lane.claim(at(0), &Claimer { worker, token: 9, policy, claim_id: None });
         let mut retried = lane.clone();
-        let retry = Settlement { verdict: Verdict::Retry { after: None }, delay: Duration::from_secs(5) };
+        let retry =
+            Settlement { delay: Duration::from_secs(5), ..Settlement::of(Verdict::Retry { after: None }) };
         retried.settle(at(0), 7, 9, &retry, None).unwrap();
         assert_eq!(
             Waiting::of(&retried, at(1_000), None).sentence(at(1_000)),

@@ -4,6 +4,7 @@
 //! whole engine without a database). [`store`] is the contract that databases keep; [`step`] is the worker's logic
 //! that the runtime performs and the simulator replays.
 
+pub mod aside;
 pub mod audit;
 pub mod batch;
 pub mod clock;
@@ -18,6 +19,7 @@ pub mod limits;
 pub mod memory;
 pub mod outcome;
 pub mod retry;
+pub mod schedule;
 pub mod step;
 pub mod store;
 pub mod totals;

@@ -63,6 +63,41 @@ pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// Named numbers a handler may report.
 pub const USAGE_ENTRIES_MAX: usize = 32;
+/// Frozen runs (redriven, halves of a split) that may wait in one lane; a redrive beyond this is refused.
+pub const QUEUED_RUNS_MAX: usize = 64;
+/// The times a run may give way to newer events unless its queue says otherwise, and at the most.
+pub const INTERRUPTS_DEFAULT: u32 = 3;
+pub const INTERRUPTS_MAX: u32 = 100;
+/// Priorities are 0 to 9; most events are in the middle.
+pub const PRIORITY_DEFAULT: u8 = 4;
+pub const PRIORITY_MAX: u8 = 9;
+/// How much earlier a lane is taken for each level of priority. Bounded, so that nothing starves.
+pub const PRIORITY_STEP: Duration = Duration::from_secs(30);
+/// A longer delay is a calendar entry, not a queue's business; a year still covers every reminder.
+pub const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Events that one claim or sweep takes from aside into their lanes, so that neither stalls.
+pub const ASIDE_STEP: usize = 256;
+/// How long an event whose lane is full stays aside before its lane is looked at again.
+pub const ASIDE_FULL_WAIT: Duration = Duration::from_secs(1);
+/// Events that one settle may carry: follow-up work, not a bulk load.
+pub const CARRIED_EVENTS_MAX: usize = 100;
+/// A step's name is typed in code and shown in tables.
+pub const STEP_NAME_BYTES_MAX: usize = 128;
+/// A step remembers an answer of an outside party, not a document.
+pub const STEP_VALUE_BYTES_MAX: usize = 256 * 1024;
+/// Steps of one revision of a run.
+pub const STEPS_MAX: usize = 1_000;
+/// A claim's own id is a UUID or the like.
+pub const CLAIM_ID_BYTES_MAX: usize = 128;
+/// Runs or events that one purge call takes away; the answer says whether there is more.
+pub const PURGE_STEP: usize = 1_000;
+/// Names of schedules are typed by people.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 64;
+/// Schedules are configuration, not data.
+pub const SCHEDULES_MAX: usize = 10_000;
+/// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^13 restores
+/// fit below 2^53.
+pub const EPOCH_JUMP: u64 = 1 << 40;
 /// Stdout of a child beyond this is read and thrown away.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Rows of one listing page.

@@ -4,7 +4,8 @@
 //! them. It forgets everything when it is dropped, so Quell never uses it in place of a real store: it serves the
 //! simulator, fast tests and readers.
 //!
-//! Reads are in `memory/reads.rs`.
+//! The verbs of senders and holders are here; events aside and schedules are in `memory/aside.rs`, the operator's hand
+//! in `memory/hands.rs`, reads in `memory/reads.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,23 +13,30 @@ use std::task::{Poll, Waker};
 
 use async_trait::async_trait;
 
+use crate::aside::{self, Aside};
 use crate::audit::{AuditRecord, Move};
-use crate::batch::Batch;
+use crate::batch::{Batch, RunId};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{StoreError, StoreResult};
-use crate::event::{Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, QueueName, Tenant};
+use crate::event::{Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, QueueName, Tenant};
 use crate::inspect::{Inspect, Inspected};
-use crate::lane::{self, Attention, Claimer, Finished, Lane, Paused, Rest, Settlement, Step, Taken};
-use crate::lifecycle::Change;
+use crate::lane::{self, Attention, Claimer, CurrentRun, Finished, Gone, Lane, Part, Paused};
+use crate::lane::{Rest, Step, Taken};
+use crate::lifecycle::{Change, RunState};
 use crate::limits;
+use crate::outcome::VerdictKind;
+use crate::schedule::ScheduleRow;
 use crate::store::{
-    AppendRequest, Appended, ClaimRequest, Claimed, Control, ControlAction, Controlled, Description,
-    Durability, ExtendRequest, Extended, QueueScope, Receipt, Reclaimed, RunPolicy, SettleRequest, Settled,
-    Store, SweepRequest, Swept, Wakeups, already_settled, id_conflict, lane_full,
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, Durability,
+    ExtendRequest, Extended, Held, HoldRequest, Receipt, Reclaimed, RunPolicy, SettleRequest, Settled,
+    StepAction, StepAnswer, StepRequest, StepRow, Store, SweepRequest, Swept, Wakeups, already_settled,
+    held_before, id_conflict, lane_full, not_idle, too_many_steps,
 };
 use crate::totals::Totals;
-use crate::window;
+use crate::window::Cut;
 
+mod aside_rows;
+mod hands;
 mod reads;
 
 /// A store that lives in this process and dies with it.
@@ -38,30 +46,60 @@ pub struct MemoryStore {
     bell: Arc<Bell>,
 }
 
-/// Everything there is.
-#[derive(Default)]
+/// Everything there is, at one moment: what a backup would hold.
+#[derive(Clone)]
+pub struct Snapshot(World);
+
+#[derive(Default, Clone)]
 struct World {
     /// The store-wide sequence: lane ids, run numbers, event sequence numbers and tokens all come from it.
     last_number: u64,
     queues: BTreeMap<(Tenant, QueueName), Totals>,
     paused_queues: BTreeMap<(QueueName, Option<Tenant>), Paused>,
     lanes: BTreeMap<LaneKey, Inhabited>,
+    aside: Vec<Aside>,
+    schedules: BTreeMap<(Tenant, QueueName), ScheduleRow>,
+    steps: BTreeMap<(RunId, u32, String), StepRow>,
     finished: Vec<FinishedRun>,
     audit: Vec<AuditRecord>,
 }
 
 /// A lane with its events: buffered, in flight, and those whose run has ended but is still kept.
+#[derive(Clone)]
 struct Inhabited {
     lane: Lane,
-    events: BTreeMap<u64, Event>,
+    events: BTreeMap<u64, Kept>,
     ids: BTreeMap<EventId, (u64, Fingerprint)>,
 }
 
+#[derive(Clone)]
+struct Kept {
+    event: Event,
+    /// The run it was expressly given to; otherwise its number says to which run it belongs.
+    mark: Option<u64>,
+    priority: u8,
+    print: Fingerprint,
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        self.event.payload.len() as u64
+    }
+}
+
 /// The history of a run that ended.
+#[derive(Clone)]
 struct FinishedRun {
     key: LaneKey,
     lane: u64,
     ended: Finished,
+    result: Option<serde_json::Value>,
+    usage: BTreeMap<String, f64>,
+}
+
+/// What a handler reported beside its verdict.
+#[derive(Default)]
+struct Report {
     result: Option<serde_json::Value>,
     usage: BTreeMap<String, f64>,
 }
@@ -74,6 +112,26 @@ impl MemoryStore {
     fn world(&self) -> (Timestamp, MutexGuard<'_, World>) {
         let world = self.world.lock().expect("no panic happens while the world is locked");
         (self.clock.now(), world)
+    }
+
+    /// What a backup taken now would hold.
+    pub fn backup(&self) -> Snapshot {
+        Snapshot(self.world().1.clone())
+    }
+
+    /// Goes back to a backup: numbers go on far ahead of it, and every lease is void.
+    pub fn restore(&self, backup: &Snapshot) {
+        let (now, mut world) = self.world();
+        *world = backup.0.clone();
+        world.last_number += limits::EPOCH_JUMP;
+        for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
+            let inhabited = world.lanes.get_mut(&key).expect("it was listed above");
+            let lane = inhabited.lane.id;
+            if let Some(made) = inhabited.lane.restored(now) {
+                world.record(now, &key, Some(lane), made, None);
+            }
+        }
+        self.bell.ring();
     }
 }
 
@@ -90,6 +148,7 @@ impl Store for MemoryStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
+        request.check()?;
         let (now, mut world) = self.world();
         Ok(world.claim(now, &request))
     }
@@ -98,13 +157,25 @@ impl Store for MemoryStore {
         let (now, mut world) = self.world();
         let lost = || StoreError::lost_lease(request.run_id, request.token);
         let lane = &mut world.lane_of(request.run_id.lane).ok_or_else(lost)?.1.lane;
-        let lease_until = lane
-            .extend(now, request.run_id.number, request.token, request.lease)
-            .map_err(|_| StoreError::lost_lease(request.run_id, request.token))?;
-        Ok(Extended { lease_until, head_seq: lane.head_seq, newer: lane.open.map_or(0, |o| o.count) })
+        let beat = lane.extend(now, request.run_id.number, request.token, request.lease);
+        beat.map(Extended::from).map_err(|_| lost())
+    }
+
+    async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
+        let (now, mut world) = self.world();
+        let held = world.hold(now, &request)?;
+        self.bell.ring();
+        Ok(held)
+    }
+
+    async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
+        request.check()?;
+        let (now, mut world) = self.world();
+        world.step(now, request)
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
+        request.check()?;
         let (now, mut world) = self.world();
         let settled = world.settle(now, request)?;
         self.bell.ring();
@@ -119,12 +190,11 @@ impl Store for MemoryStore {
                 swept.reclaimed.extend(world.reclaim(now, &key));
             }
         }
+        swept.more |= world.fire_and_enter(now, |_, _| true);
         if let Some(retention) = request.retention {
             world.forget(now.before(retention), &mut swept);
         }
-        if !swept.reclaimed.is_empty() {
-            self.bell.ring();
-        }
+        self.bell.ring();
         Ok(swept)
     }
 
@@ -135,9 +205,9 @@ impl Store for MemoryStore {
 
     async fn control(&self, request: Control) -> StoreResult<Controlled> {
         let (now, mut world) = self.world();
-        let changed = world.control(now, &request.actor, request.action)?;
+        let controlled = world.control(now, &request.actor, request.action)?;
         self.bell.ring();
-        Ok(Controlled { changed })
+        Ok(controlled)
     }
 
     fn wakeups(&self) -> Box<dyn Wakeups> {
@@ -160,6 +230,8 @@ enum Plan {
     New,
     /// The same as the event with this sequence number.
     Duplicate(u64),
+    /// The same as an event that is still aside.
+    DuplicateAside(u64),
     /// The same as an earlier event of this request.
     Repeats(EventId),
 }
@@ -177,94 +249,158 @@ impl World {
         let mut plans = Vec::with_capacity(request.events.len());
         for event in &request.events {
             let inhabited = self.lanes.get(&event.lane);
-            let known = inhabited.and_then(|l| l.ids.get(event.id.id()));
-            let looked_up = request.repeat || matches!(event.id, NewEventId::Given(_));
+            let (id, given) = (event.id.id(), matches!(event.id, NewEventId::Given(_)));
             let print = event.payload.fingerprint();
-            let plan = match (known, ids.get(&(&event.lane, event.id.id()))) {
-                (Some((seq, first)), _) if looked_up => {
-                    if *first != print {
-                        return Err(id_conflict(&event.lane, event.id.id()));
-                    }
-                    Plan::Duplicate(*seq)
-                }
-                (_, Some(first)) => {
-                    if *first != print {
-                        return Err(id_conflict(&event.lane, event.id.id()));
-                    }
-                    Plan::Repeats(event.id.id().clone())
-                }
-                _ => {
-                    let waiting = inhabited.map_or(0, |l| l.lane.events());
-                    let new = news.entry(&event.lane).or_default();
-                    if waiting + *new >= event.policy.lane_events {
-                        return Err(lane_full(&event.lane, waiting, event.policy.lane_events));
-                    }
-                    *new += 1;
-                    ids.insert((&event.lane, event.id.id()), print);
-                    Plan::New
-                }
+            let same = |first: Fingerprint, plan: Plan| {
+                if first == print { Ok(plan) } else { Err(id_conflict(&event.lane, id)) }
             };
-            plans.push(plan);
+            let looked_up = request.repeat || given;
+            let known = inhabited.and_then(|l| l.ids.get(id)).filter(|_| looked_up);
+            let aside =
+                self.aside.iter().find(|a| looked_up && a.event.lane == event.lane && a.event.id.id() == id);
+            if let Some((seq, first)) = known {
+                plans.push(same(*first, Plan::Duplicate(*seq))?);
+                continue;
+            }
+            if let Some(first) = aside {
+                plans.push(same(first.event.payload.fingerprint(), Plan::DuplicateAside(first.number))?);
+                continue;
+            }
+            if let Some(first) = ids.get(&(&event.lane, id)) {
+                plans.push(same(*first, Plan::Repeats(id.clone()))?);
+                continue;
+            }
+            if !given && let Some(seq) = inhabited.and_then(|l| l.same_content(event, print)) {
+                plans.push(Plan::Duplicate(seq));
+                continue;
+            }
+            let new = news.entry(&event.lane).or_default();
+            self.check_room(event, inhabited, *new)?;
+            *new += 1;
+            ids.insert((&event.lane, id), print);
+            plans.push(Plan::New);
         }
         Ok(plans)
     }
 
+    /// Whether one more event fits into its lane, behind `new` others of the same request.
+    fn check_room(&self, event: &NewEvent, inhabited: Option<&Inhabited>, new: u64) -> StoreResult<()> {
+        let waiting = inhabited.map_or(0, |l| l.lane.events());
+        let idle = inhabited.is_none_or(|l| l.lane.is_idle()) && new == 0;
+        if event.only_if_idle && !(idle && self.aside.iter().all(|a| a.event.lane != event.lane)) {
+            return Err(not_idle(&event.lane));
+        }
+        if event.delay.is_some() || waiting + new < event.policy.lane_events {
+            return Ok(());
+        }
+        let buffered = inhabited.and_then(|l| l.lane.open).map_or(0, |o| o.count);
+        let over = waiting + new + 1 - event.policy.lane_events;
+        if event.policy.overflow == Overflow::DropOldest && over <= buffered {
+            return Ok(());
+        }
+        Err(lane_full(&event.lane, waiting, event.policy.lane_events))
+    }
+
     fn append(&mut self, now: Timestamp, new: &NewEvent, plan: Plan) -> Receipt {
-        let first = match plan {
-            Plan::Duplicate(seq) => Some(seq),
-            Plan::Repeats(id) => self.lanes.get(&new.lane).and_then(|l| l.ids.get(&id)).map(|(seq, _)| *seq),
-            Plan::New => None,
-        };
-        if let Some(seq) = first {
-            return self.duplicate(new, seq);
+        match plan {
+            Plan::New if new.delay.is_some() => {
+                self.put_aside(now, new.clone(), now.after(new.delay.unwrap_or_default()))
+            }
+            Plan::New => self.enter(now, new, false),
+            Plan::Duplicate(seq) => self.duplicate(new, seq),
+            Plan::DuplicateAside(number) => self.duplicate_aside(number),
+            Plan::Repeats(id) => match self.lanes.get(&new.lane).and_then(|l| l.ids.get(&id)) {
+                Some((seq, _)) => self.duplicate(new, *seq),
+                None => {
+                    let first =
+                        self.aside.iter().find(|a| a.event.lane == new.lane && *a.event.id.id() == id);
+                    let number = first.expect("the first of the request is in its lane or aside").number;
+                    self.duplicate_aside(number)
+                }
+            },
         }
-        if !self.lanes.contains_key(&new.lane) {
+    }
+
+    fn inhabit(&mut self, now: Timestamp, key: &LaneKey) -> &mut Inhabited {
+        if !self.lanes.contains_key(key) {
             let lane = Lane::new(self.fresh(), now);
-            self.lanes
-                .insert(new.lane.clone(), Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() });
+            self.lanes.insert(key.clone(), Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() });
+            self.totals(key);
         }
+        self.lanes.get_mut(key).expect("it was inserted above")
+    }
+
+    /// An event takes its place in its lane. One from aside has been accepted before.
+    fn enter(&mut self, now: Timestamp, new: &NewEvent, from_aside: bool) -> Receipt {
+        self.inhabit(now, &new.lane);
+        self.make_room(now, new);
         let (seq, number) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(&new.lane).expect("it was inserted above");
         let lane = &mut inhabited.lane;
-        let met = lane.append(now, seq, new.payload.len() as u64, &new.policy.window, || number);
-        inhabited.ids.insert(new.id.id().clone(), (seq, new.payload.fingerprint()));
-        inhabited.events.insert(
-            seq,
-            Event {
-                seq,
-                id: new.id.id().clone(),
-                received_at: now,
-                payload: new.payload.clone(),
-                headers: new.headers.clone(),
-            },
-        );
+        let met = lane.append(now, seq, new, || number);
+        let (id, print) = (new.id.id().clone(), new.payload.fingerprint());
+        inhabited.ids.insert(id.clone(), (seq, print));
+        let (payload, headers) = (new.payload.clone(), new.headers.clone());
+        let event = Event { seq, id: id.clone(), received_at: now, payload, headers, was_seq: None };
+        inhabited.events.insert(seq, Kept { event, mark: None, priority: new.priority, print });
         let receipt = Receipt {
-            event_id: new.id.id().clone(),
-            seq,
+            event_id: id,
+            seq: Some(seq),
             run_id: lane.open.map(|o| lane.run_id(o.number)),
             duplicate: false,
-            due_at: lane.waits_until(seq),
+            due_at: lane.waits_until(seq, None),
+            state: Some(RunState::Pending),
             met: Some(met),
         };
-        self.totals(&new.lane).appended(1);
+        let totals = self.totals(&new.lane);
+        if from_aside {
+            totals.entered(1)
+        } else {
+            totals.appended(1)
+        }
         receipt
     }
 
+    /// A full lane that drops its oldest makes room for one more event.
+    fn make_room(&mut self, now: Timestamp, new: &NewEvent) {
+        let inhabited = &self.lanes[&new.lane];
+        let waiting = inhabited.lane.events();
+        let Some(open) = inhabited.lane.open.filter(|_| waiting >= new.policy.lane_events) else { return };
+        if new.policy.overflow != Overflow::DropOldest {
+            return;
+        }
+        let over = usize::try_from(waiting + 1 - new.policy.lane_events).unwrap_or(usize::MAX);
+        let unmarked = inhabited.events.range(open.lo..).filter(|(_, k)| k.mark.is_none());
+        let oldest: Vec<u64> = unmarked.map(|(seq, _)| *seq).take(over).collect();
+        self.discard(now, &new.lane, &oldest, Change::Dropped, None);
+    }
+
     fn duplicate(&self, new: &NewEvent, seq: u64) -> Receipt {
-        let lane = &self.lanes[&new.lane].lane;
+        let inhabited = &self.lanes[&new.lane];
+        let lane = &inhabited.lane;
+        let kept = inhabited.events.get(&seq);
         let place = self.place(&new.lane, seq);
         Receipt {
-            event_id: new.id.id().clone(),
-            seq,
+            event_id: kept.map_or_else(|| new.id.id().clone(), |k| k.event.id.clone()),
+            seq: Some(seq),
             run_id: place.map(|(number, _)| lane.run_id(number)),
             duplicate: true,
-            due_at: lane.waits_until(seq),
+            due_at: lane.waits_until(seq, kept.and_then(|k| k.mark)),
+            state: place.map(|(_, state)| state),
             met: None,
         }
     }
 
     fn claim(&mut self, now: Timestamp, request: &ClaimRequest) -> Claimed {
         let mut claimed = Claimed { now, ..Claimed::default() };
+        if let Some(id) = &request.claim_id {
+            claimed.batches = self.claimed_before(now, id);
+            if !claimed.batches.is_empty() {
+                claimed.next_at = Some(now);
+                return claimed;
+            }
+        }
+        self.fire_and_enter(now, |tenant, queue| request.policy_for(tenant, queue).is_some());
         let mut due: Vec<(Timestamp, LaneKey, Arc<RunPolicy>)> = Vec::new();
         for key in self.lanes.keys().cloned().collect::<Vec<_>>() {
             let Some(policy) = request.policy_for(&key.tenant, &key.queue).cloned() else { continue };
@@ -275,9 +411,8 @@ impl World {
                 continue;
             }
             let lane = &self.lanes[&key].lane;
-            match lane.attention(now) {
-                Attention::Again | Attention::Cut => due.push((lane.due_at().unwrap_or(now), key, policy)),
-                Attention::Wait(_) | Attention::Expired | Attention::Idle => {}
+            if matches!(lane.attention(now), Attention::Again | Attention::Cut) {
+                due.push((lane::rank(lane.due_at().unwrap_or(now), lane.priority()), key, policy));
             }
         }
         due.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -292,8 +427,20 @@ impl World {
                 claimed.batches.push(self.hand_out(now, &key, request, &policy));
             }
         }
-        claimed.next_at = self.lanes.keys().filter_map(|key| self.next_at(now, key, request)).min();
+        let lanes = self.lanes.keys().filter_map(|key| self.next_at(now, key, request));
+        claimed.next_at = lanes.chain(self.next_aside(request)).min();
         claimed
+    }
+
+    /// The live claims that an earlier call with this id got.
+    fn claimed_before(&self, now: Timestamp, claim_id: &str) -> Vec<Batch> {
+        let live = |l: &&Inhabited| {
+            let current = l.lane.current.as_ref();
+            current.is_some_and(|c| c.claim_id.as_deref() == Some(claim_id))
+                && l.lane.lease_at().is_some_and(|until| now < until)
+        };
+        let lanes = self.lanes.iter().filter(|(_, l)| live(l));
+        lanes.map(|(key, l)| l.lane.envelope(key.clone(), l.current_events())).collect()
     }
 
     /// When this claimer should look at the lane again. A queue at its `max_running` is woken by a settle instead.
@@ -312,66 +459,134 @@ impl World {
         now: Timestamp,
         key: &LaneKey,
         request: &ClaimRequest,
-        policy: &RunPolicy,
+        policy: &Arc<RunPolicy>,
     ) -> Batch {
         let (token, leftover) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
         let lane = &mut inhabited.lane;
         let mut taken_events = 0;
-        if let (None, Some(open)) = (&lane.current, lane.open) {
-            let waiting: Vec<&Event> = inhabited.events.range(open.lo..).map(|(_, e)| e).collect();
-            let count = window::cut(&open.window.window, waiting.iter().map(|e| e.payload.len() as u64));
-            let (batch, rest) = waiting.split_at(count);
-            let last = batch.last().expect("a cut takes at least one event");
-            let taken = Taken {
-                count: count as u64,
-                bytes: batch.iter().map(|e| e.payload.len() as u64).sum(),
-                hi: last.seq,
-                last_at: last.received_at,
-                rest: rest.first().map(|e| Rest { lo: e.seq, first_at: e.received_at }),
-            };
-            taken_events = taken.count;
-            lane.cut(now, taken, || leftover);
+        let mut merged = None;
+        match &lane.current {
+            None => {
+                let bounds = lane.open.expect("a due lane has a run").window.window;
+                let taken = inhabited.take_front(Cut::new(&bounds)).expect("a cut takes at least one event");
+                taken_events = taken.count;
+                inhabited.lane.cut(now, taken, || leftover);
+            }
+            Some(current) if current.is_buffered() => taken_events = current.count,
+            Some(_) => {
+                let merges = lane.takes_newer(policy).map(|c| Cut::after(&c.bounds(), c.count, c.bytes));
+                if let Some(taken) = merges.and_then(|cut| inhabited.take_front(cut)) {
+                    taken_events = taken.count;
+                    merged = Some(inhabited.lane.absorb(now, taken, || leftover));
+                }
+            }
         }
         let claimer = Claimer {
             worker: request.worker.clone(),
             token,
-            lease: policy.lease,
-            max_attempts: policy.max_attempts,
+            policy: policy.clone(),
+            claim_id: request.claim_id.clone(),
         };
-        let made = lane.claim(now, &claimer);
-        let run = lane.current.as_ref().expect("it was claimed above");
-        let events = inhabited.events.range(run.lo..=run.hi).map(|(_, e)| e.clone()).collect();
-        let batch = lane.envelope(key.clone(), events);
-        let id = lane.id;
+        let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
+        let made = inhabited.lane.claim(now, &claimer);
+        let batch = inhabited.lane.envelope(key.clone(), inhabited.current_events());
+        let id = inhabited.lane.id;
         self.totals(key).taken(taken_events);
+        if let Some(step) = merged {
+            self.apply(now, key, step, Report::default(), None);
+        }
         self.record(now, key, Some(id), made, None);
         batch
     }
 
+    fn hold(&mut self, now: Timestamp, request: &HoldRequest) -> StoreResult<Held> {
+        let (run, token) = (request.run_id, request.token);
+        let lost = || StoreError::lost_lease(run, token);
+        let Some((key, inhabited)) = self.lane_of(run.lane) else { return Err(lost()) };
+        let key = key.clone();
+        match inhabited.lane.hold(now, run.number, token, request.if_head) {
+            Ok((answer, step)) => {
+                let state = step.as_ref().and_then(|s| s.made.to).unwrap_or(RunState::Running);
+                if let Some(step) = step {
+                    self.apply(now, &key, step, Report::default(), None);
+                }
+                Ok(Held { answer, state })
+            }
+            Err(lane::NotHolder) => {
+                let (_, record) = self.settled_before(run, token).ok_or_else(lost)?;
+                held_before(run, token, record.verdict, record.change, record.to)
+            }
+        }
+    }
+
+    fn step(&mut self, now: Timestamp, request: StepRequest) -> StoreResult<StepAnswer> {
+        let StepRequest { run_id, token, name, action } = request;
+        let lane = self.lane_of(run_id.lane).map(|(_, l)| &l.lane);
+        let holder = lane.and_then(|l| l.holder(run_id.number, token));
+        let revision = holder.ok_or_else(|| StoreError::lost_lease(run_id, token))?.revision;
+        let known = self.steps.get(&(run_id, revision, name.clone()));
+        if let Some(value) = known.and_then(|row| row.value.clone()) {
+            return Ok(StepAnswer::Done { value, stored: false });
+        }
+        let begun_by = known.map(|row| row.token);
+        let full = || {
+            let of_run = self.steps.range((run_id, revision, String::new())..);
+            let count = of_run.take_while(|((run, rev, _), _)| *run == run_id && *rev == revision).count();
+            begun_by.is_none() && count >= limits::STEPS_MAX
+        };
+        let (answer, value) = match action {
+            StepAction::Read | StepAction::Begin if begun_by.is_some_and(|by| by != token) => {
+                return Ok(StepAnswer::Unknown);
+            }
+            StepAction::Read if begun_by.is_some() => return Ok(StepAnswer::Begun),
+            StepAction::Read => return Ok(StepAnswer::New),
+            _ if full() => return Err(too_many_steps(run_id)),
+            StepAction::Begin => (StepAnswer::Begun, None),
+            StepAction::Finish(value) => {
+                (StepAnswer::Done { value: value.clone(), stored: true }, Some(value))
+            }
+        };
+        let row = StepRow { revision, name: name.clone(), at: now, token, value };
+        self.steps.insert((run_id, revision, name), row);
+        Ok(answer)
+    }
+
     fn settle(&mut self, now: Timestamp, request: SettleRequest) -> StoreResult<Settled> {
-        let SettleRequest { run_id, token, verdict, delay, error, result, usage } = request;
+        let (run_id, token, end) = (request.run_id, request.token, request.settlement());
         let lost = || StoreError::lost_lease(run_id, token);
         let Some((key, inhabited)) = self.lane_of(run_id.lane) else { return Err(lost()) };
         let key = key.clone();
-        match inhabited.lane.settle(now, run_id.number, token, &Settlement { verdict, delay }, error) {
+        match inhabited.lane.settle(now, run_id.number, token, &end, request.error) {
             Ok(step) => {
-                let (state, next_at) = (step.made.to.expect("a settlement names a state"), step.made.next_at);
-                self.apply(now, &key, step, result, usage);
-                Ok(Settled { state, next_at, repeated: false })
+                let (change, next_at) = (step.made.change, step.made.next_at);
+                let state = step.made.to.expect("a settlement names a state");
+                let report = Report { result: request.result, usage: request.usage };
+                let ended = step.finished.is_some() && !step.split;
+                self.apply(now, &key, step, report, None);
+                if ended {
+                    for event in aside::carried(run_id, &request.events) {
+                        let ready_at = now.after(event.delay.unwrap_or_default());
+                        self.put_aside(now, event, ready_at);
+                    }
+                }
+                Ok(Settled { state, change, next_at, repeated: false })
             }
             Err(lane::NotHolder) => {
-                let settlement = |r: &&AuditRecord| {
-                    r.run == Some(run_id) && r.token == token && lane::is_settlement(r.change)
-                };
-                let first = self.audit.iter().find(settlement).ok_or_else(lost)?;
-                if !lane::same_settlement(verdict, first.change) {
+                let (verdict, first) = self.settled_before(run_id, token).ok_or_else(lost)?;
+                if verdict != request.verdict.kind() {
                     return Err(already_settled(run_id, token, first.change));
                 }
                 let state = first.to.expect("a settlement names a state");
-                Ok(Settled { state, next_at: first.next_at, repeated: true })
+                Ok(Settled { state, change: first.change, next_at: first.next_at, repeated: true })
             }
         }
+    }
+
+    /// How this token has settled this run, if it has.
+    fn settled_before(&self, run: RunId, token: u64) -> Option<(VerdictKind, &AuditRecord)> {
+        let mut of_token = self.audit.iter().filter(|r| r.run == Some(run) && r.token == token);
+        of_token.find_map(|r| Some((r.verdict?, r)))
     }
 
     /// Takes the lane back if its lease ran out.
@@ -384,98 +599,104 @@ impl World {
         let run_id = lane.run_id(held.number);
         let step = lane.reclaim(now);
         let state = step.made.to?;
-        self.apply(now, key, step, None, BTreeMap::new());
+        self.apply(now, key, step, Report::default(), None);
         let (token, worker, claimed_at) = (held.token, held.worker, held.claimed_at);
         Some(Reclaimed { lane: key.clone(), run_id, token, worker, claimed_at, state })
     }
 
-    /// Writes down what a step did.
-    fn apply(
+    /// Writes down what a step did, halves what is to be split, and tells whoever wants to be told.
+    fn apply(&mut self, now: Timestamp, key: &LaneKey, step: Step, report: Report, actor: Option<&str>) {
+        let lane = self.lanes[key].lane.id;
+        self.record(now, key, Some(lane), step.made, actor);
+        if let Some(also) = step.also {
+            self.record(now, key, Some(lane), also, actor);
+        }
+        let Some(mut ended) = step.finished else { return };
+        if step.split {
+            self.split(now, key, &mut ended.run);
+        }
+        let counted = ended.run.count;
+        let totals = self.totals(key);
+        match (ended.was_buffered, ended.state) {
+            (true, _) => totals.discarded_buffered(counted),
+            (false, state) => totals.finished(state, counted),
+        }
+        let run = RunId { lane, number: ended.run.number };
+        let notice = aside::notice(key, run, &ended, report.result.as_ref());
+        let Report { result, usage } = report;
+        self.finished.push(FinishedRun { key: key.clone(), lane, ended, result, usage });
+        if let Some(event) = notice {
+            self.put_aside(now, event, now);
+        }
+    }
+
+    /// Halves a run that failed. Its events belong to the halves from now on.
+    fn split(&mut self, now: Timestamp, key: &LaneKey, parent: &mut CurrentRun) {
+        let numbers = [self.fresh(), self.fresh()];
+        let inhabited = self.lanes.get_mut(key).expect("a settled run has a lane");
+        let seqs: Vec<u64> = inhabited.members(parent).map(|k| k.event.seq).collect();
+        let (left, right) = seqs.split_at(seqs.len().div_ceil(2));
+        let mut parts = Vec::new();
+        for (number, half) in numbers.into_iter().zip([left, right]) {
+            parts.push(inhabited.part(number, half));
+            for seq in half {
+                inhabited.events.get_mut(seq).expect("it was listed above").mark = Some(number);
+            }
+        }
+        let moves = inhabited.lane.split(now, parent, parts[0], parts[1]);
+        let lane = inhabited.lane.id;
+        parent.count = 0;
+        parent.bytes = 0;
+        parent.links.split_into = Some((numbers[0], numbers[1]));
+        for made in moves {
+            self.record(now, key, Some(lane), made, None);
+        }
+    }
+
+    /// Buffered events leave their lane and are kept under a run of their own.
+    fn discard(
         &mut self,
         now: Timestamp,
         key: &LaneKey,
-        step: Step,
-        result: Option<serde_json::Value>,
-        usage: BTreeMap<String, f64>,
-    ) {
-        let lane = self.lanes[key].lane.id;
-        self.record(now, key, Some(lane), step.made, None);
-        if let Some(ended) = step.finished {
-            self.totals(key).finished(ended.state, ended.run.count);
-            self.finished.push(FinishedRun { key: key.clone(), lane, ended, result, usage });
-        }
-    }
-
-    fn control(&mut self, now: Timestamp, actor: &str, action: ControlAction) -> StoreResult<bool> {
-        let (key, made) = match action {
-            ControlAction::Flush(key) => {
-                let made = self.lanes.get_mut(&key).and_then(|l| l.lane.flush(now));
-                (key, made)
-            }
-            ControlAction::PauseLane(key) => {
-                if !self.lanes.contains_key(&key) {
-                    let lane = Lane::new(self.fresh(), now);
-                    let inhabited = Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() };
-                    self.lanes.insert(key.clone(), inhabited);
-                    self.totals(&key);
-                }
-                let made = self.lanes.get_mut(&key).and_then(|l| l.lane.pause(now, actor));
-                (key, made)
-            }
-            ControlAction::ResumeLane(key) => {
-                let made = self.lanes.get_mut(&key).and_then(|l| l.lane.resume(now));
-                (key, made)
-            }
-            ControlAction::PauseQueue(scope) => {
-                let paused = Paused { at: now, by: actor.to_owned() };
-                let known = self.paused_queues.contains_key(&(scope.queue.clone(), scope.tenant.clone()));
-                self.paused_queues.entry((scope.queue.clone(), scope.tenant.clone())).or_insert(paused);
-                return Ok(self.record_queue(now, scope, Change::QueuePaused, actor, !known));
-            }
-            ControlAction::ResumeQueue(scope) => {
-                let gone = self.paused_queues.remove(&(scope.queue.clone(), scope.tenant.clone())).is_some();
-                return Ok(self.record_queue(now, scope, Change::QueueResumed, actor, gone));
-            }
-        };
-        let Some(made) = made else { return Ok(false) };
-        let lane = self.lanes[&key].lane.id;
-        self.record(now, &key, Some(lane), made, Some(actor));
-        Ok(true)
-    }
-
-    fn record_queue(
-        &mut self,
-        at: Timestamp,
-        scope: QueueScope,
+        seqs: &[u64],
         change: Change,
-        actor: &str,
-        changed: bool,
-    ) -> bool {
-        if changed {
-            let tenant = scope.tenant.unwrap_or_else(Tenant::none);
-            self.queues.entry((tenant.clone(), scope.queue.clone())).or_default();
-            self.push_audit(at, tenant, scope.queue, None, None, lane::plain(change), Some(actor));
+        actor: Option<&str>,
+    ) -> RunId {
+        let number = self.fresh();
+        let inhabited = self.lanes.get_mut(key).expect("buffered events have a lane");
+        let Part { lo, hi, count, bytes, first_at, last_at, .. } = inhabited.part(number, seqs);
+        for seq in seqs {
+            inhabited.events.get_mut(seq).expect("the caller listed buffered events").mark = Some(number);
         }
-        changed
+        let open_lo = inhabited.lane.open.expect("buffered events are in the open run").lo;
+        let stays = inhabited.events.range(open_lo..).find(|(_, k)| k.mark.is_none());
+        let rest_lo = stays.map(|(seq, _)| *seq);
+        let gone = Gone { lo, hi, count, bytes, first_at, last_at, rest_lo };
+        let step = inhabited.lane.discard(now, gone, change, number);
+        let run = inhabited.lane.run_id(number);
+        self.apply(now, key, step, Report::default(), actor);
+        run
     }
 
     /// The retention: finished runs that are not dead, their events and ids, old audit, then lanes nobody knows.
     fn forget(&mut self, before: Timestamp, swept: &mut Swept) {
         let mut kept = Vec::new();
         for run in std::mem::take(&mut self.finished) {
-            let expired = run.ended.at < before && run.ended.state != crate::lifecycle::RunState::Failed;
+            let dead = run.ended.state == RunState::Failed && run.ended.run.count > 0;
+            let expired = run.ended.at < before && !dead;
             if !expired || swept.removed_runs >= limits::RETENTION_RUNS_STEP as u64 {
                 swept.more |= expired;
                 kept.push(run);
                 continue;
             }
             swept.removed_runs += 1;
-            if let Some(inhabited) = self.lanes.get_mut(&run.key) {
-                for seq in run.ended.run.lo..=run.ended.run.hi {
-                    if let Some(event) = inhabited.events.remove(&seq) {
-                        inhabited.ids.remove(&event.id);
-                        swept.removed_events += 1;
-                    }
+            let id = RunId { lane: run.lane, number: run.ended.run.number };
+            self.steps.retain(|(of, ..), _| *of != id);
+            if let Some(inhabited) = self.lanes.get_mut(&run.key).filter(|_| run.ended.run.count > 0) {
+                let seqs: Vec<u64> = inhabited.members(&run.ended.run).map(|k| k.event.seq).collect();
+                for seq in seqs {
+                    inhabited.remove(seq);
+                    swept.removed_events += 1;
                 }
             }
         }
@@ -485,7 +706,7 @@ impl World {
         swept.removed_audit = old as u64;
         let (finished, audit) = (&self.finished, &self.audit);
         self.lanes.retain(|key, l| {
-            let quiet = l.lane.state().is_none() && l.lane.paused.is_none();
+            let quiet = l.lane.is_idle() && l.lane.paused.is_none() && l.lane.blocked.is_none();
             let known = finished.iter().any(|r| r.lane == l.lane.id)
                 || audit.iter().any(|r| {
                     r.key.as_ref() == Some(&key.key) && r.queue == key.queue && r.tenant == key.tenant
@@ -528,13 +749,14 @@ impl World {
         actor: Option<&str>,
     ) {
         let id = self.fresh();
+        let of_lane = |number: Option<u64>| lane.zip(number).map(|(lane, number)| RunId { lane, number });
         self.audit.push(AuditRecord {
             id,
             at,
             tenant,
             queue,
             key: key.map(|k| k.key.clone()),
-            run: lane.zip(made.run).map(|(lane, number)| crate::batch::RunId { lane, number }),
+            run: of_lane(made.run),
             change: made.change,
             from: made.from,
             to: made.to,
@@ -544,8 +766,71 @@ impl World {
             prior_worker: made.prior_worker.map(|w| w.to_string()),
             upto_seq: made.upto_seq,
             next_at: made.next_at,
+            other_run: of_lane(made.other_run),
+            verdict: made.verdict,
             actor: actor.map(str::to_owned),
         });
+    }
+}
+
+impl Inhabited {
+    /// The events of a run, in order.
+    fn members<'a>(&'a self, run: &'a CurrentRun) -> impl Iterator<Item = &'a Kept> {
+        self.events.range(run.lo..=run.hi).map(|(_, k)| k).filter(|k| run.has(k.event.seq, k.mark))
+    }
+
+    fn current_events(&self) -> Vec<Event> {
+        let run = self.lane.current.as_ref().expect("a claimed lane has a current run");
+        self.members(run).map(|k| k.event.clone()).collect()
+    }
+
+    /// Reads the front of the open run as far as `cut` takes it; nothing when not even one event fits.
+    fn take_front(&self, mut cut: Cut) -> Option<Taken> {
+        let (count, bytes) = (cut.count, cut.bytes);
+        let open = self.lane.open.expect("there is an open run to take from");
+        let mut taken: Option<Taken> = None;
+        for (seq, kept) in self.events.range(open.lo..).filter(|(_, k)| k.mark.is_none()) {
+            if !cut.takes(kept.bytes()) {
+                if let Some(taken) = &mut taken {
+                    taken.rest = Some(Rest { lo: *seq, first_at: kept.event.received_at });
+                }
+                break;
+            }
+            let (count, bytes) = (cut.count - count, cut.bytes - bytes);
+            taken = Some(Taken { count, bytes, hi: *seq, last_at: kept.event.received_at, rest: None });
+        }
+        taken
+    }
+
+    /// What is to be known of these events to make a run of them.
+    fn part(&self, number: u64, seqs: &[u64]) -> Part {
+        let kept = || seqs.iter().filter_map(|seq| self.events.get(seq));
+        let (first, last) = (kept().next(), kept().next_back());
+        let (first, last) = first.zip(last).expect("a part has at least one event");
+        Part {
+            number,
+            lo: first.event.seq,
+            hi: last.event.seq,
+            count: seqs.len() as u64,
+            bytes: kept().map(Kept::bytes).sum(),
+            first_at: first.event.received_at,
+            last_at: last.event.received_at,
+        }
+    }
+
+    /// The event of the still open window whose payload is the same, where the queue wants that looked up.
+    fn same_content(&self, event: &NewEvent, print: Fingerprint) -> Option<u64> {
+        let open = self.lane.open.filter(|o| event.policy.content_dedupe && o.window.closed.is_none())?;
+        let same = |(_, k): &(&u64, &Kept)| k.mark.is_none() && k.print == print;
+        self.events.range(open.lo..).find(same).map(|(seq, _)| *seq)
+    }
+
+    fn remove(&mut self, seq: u64) -> Option<Kept> {
+        let kept = self.events.remove(&seq)?;
+        if self.ids.get(&kept.event.id).is_some_and(|(of, _)| *of == seq) {
+            self.ids.remove(&kept.event.id);
+        }
+        Some(kept)
     }
 }
 

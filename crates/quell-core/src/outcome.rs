@@ -22,6 +22,57 @@ pub enum Verdict {
     Failed,
     /// Hand it back, the attempt refunded.
     Release,
+    /// The holder stopped because newer events interrupted it: merge, refunded.
+    Interrupted,
+    /// The handler gave way to newer events: merge, refunded; a retry when there are none.
+    Superseded,
+}
+
+/// A verdict without its details: what the trail keeps, so that a repeated settle is told from another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictKind {
+    Succeeded,
+    Retry,
+    Failed,
+    Release,
+    Interrupted,
+    Superseded,
+}
+
+impl VerdictKind {
+    pub const ALL: [VerdictKind; 6] = [
+        VerdictKind::Succeeded,
+        VerdictKind::Retry,
+        VerdictKind::Failed,
+        VerdictKind::Release,
+        VerdictKind::Interrupted,
+        VerdictKind::Superseded,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VerdictKind::Succeeded => "succeeded",
+            VerdictKind::Retry => "retry",
+            VerdictKind::Failed => "failed",
+            VerdictKind::Release => "release",
+            VerdictKind::Interrupted => "interrupted",
+            VerdictKind::Superseded => "superseded",
+        }
+    }
+}
+
+impl Verdict {
+    pub fn kind(self) -> VerdictKind {
+        match self {
+            Verdict::Succeeded => VerdictKind::Succeeded,
+            Verdict::Retry { .. } => VerdictKind::Retry,
+            Verdict::Failed => VerdictKind::Failed,
+            Verdict::Release => VerdictKind::Release,
+            Verdict::Interrupted => VerdictKind::Interrupted,
+            Verdict::Superseded => VerdictKind::Superseded,
+        }
+    }
 }
 
 /// A handler's whole answer.

@@ -1,4 +1,4 @@
-//! The contract of a store: seven verbs, each one domain transition, each atomic and durable before it answers.
+//! The contract of a store: nine verbs, each one domain transition, each atomic and durable before it answers.
 //!
 //! `memory.rs` is this contract as readable code, `quell-store-tests` is it as tests. A store that passes the suite may
 //! be used as `Arc<dyn Store>` everywhere. What only one store can do (append inside the caller's own transaction) is a
@@ -14,12 +14,14 @@ use async_trait::async_trait;
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
-use crate::event::{EventId, LaneKey, NewEvent, QueueName, Tenant};
+use crate::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, Payload, QueueName, Tenant};
 use crate::inspect::{Inspect, Inspected};
-use crate::lane::Met;
+use crate::lane::{Beat, Met, Notify, RunRules, Settlement};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
-use crate::outcome::Verdict;
+use crate::outcome::{Verdict, VerdictKind};
+use crate::retry::RetryPolicy;
+use crate::schedule::Schedule;
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -40,6 +42,13 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a lease. *After `Ok`* it ends `lease` from now or later. A token that does not hold the run is refused.
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended>;
 
+    /// The gate before an effect: one atomic step that freezes the batch, or ends the attempt because newer events
+    /// want to be part of it. Repeating the call gives the same answer.
+    async fn hold(&self, request: HoldRequest) -> StoreResult<Held>;
+
+    /// Remembers a piece of a run under (run, revision, name), conditional on the token. The first result stays.
+    async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer>;
+
     /// Ends an attempt, conditional on the token; the audit record is written in the same transaction.
     ///
     /// Repeating the call with the same token and verdict gives the same answer for at least one hour; with another
@@ -52,7 +61,7 @@ pub trait Store: Send + Sync + 'static {
     /// Reads. Never blocks writers and never changes anything.
     async fn inspect(&self, request: Inspect) -> StoreResult<Inspected>;
 
-    /// An operator's hand: flush, pause, resume. Recorded with the actor.
+    /// An operator's hand: flush, pause, resume, cancel, redrive, purge, erase, edit, schedule. Recorded with the actor.
     async fn control(&self, request: Control) -> StoreResult<Controlled>;
 
     /// A listener that is woken whenever a lane may have become due earlier than a claim has said.
@@ -86,12 +95,16 @@ pub struct Appended {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Receipt {
     pub event_id: EventId,
-    pub seq: u64,
+    /// Missing while the event is kept aside: its number is given when it enters its lane.
+    pub seq: Option<u64>,
     /// The run in which the event waits at this moment (for a duplicate: the one it is or was in, if still known).
     pub run_id: Option<RunId>,
     pub duplicate: bool,
-    /// When that run is due as things stand; missing when it is running or has ended.
+    /// When that run is due as things stand; missing when it is running or has ended. For an event aside: when it is
+    /// ready.
     pub due_at: Option<Timestamp>,
+    /// The state of that run; missing for an event aside.
+    pub state: Option<RunState>,
     /// What the lane was doing, for the log.
     #[serde(skip)]
     pub met: Option<Met>,
@@ -104,6 +117,21 @@ pub struct RunPolicy {
     pub max_attempts: u32,
     /// Runs of this queue (per tenant) that may be running at once over all processes.
     pub max_running: Option<u32>,
+    pub rules: RunRules,
+    /// Who is told how a run ended.
+    pub notify: Option<Arc<Notify>>,
+}
+
+impl Default for RunPolicy {
+    fn default() -> Self {
+        RunPolicy {
+            lease: limits::LEASE_DEFAULT,
+            max_attempts: RetryPolicy::default().attempts,
+            max_running: None,
+            rules: RunRules::default(),
+            notify: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -116,6 +144,8 @@ pub struct ClaimRequest {
     pub max: usize,
     /// False while this process distrusts its clocks: then expired leases are left alone.
     pub reclaim: bool,
+    /// Chosen by the caller. Repeating it returns the claims it got that are still live, and takes no others.
+    pub claim_id: Option<String>,
 }
 
 /// From which queues to claim.
@@ -170,6 +200,88 @@ pub struct Extended {
     pub head_seq: u64,
     /// Events that arrived for the next run.
     pub newer: u64,
+    /// Newer events want the holder to stop: settle as `interrupted`.
+    pub interrupt: bool,
+    /// An operator wants the holder to stop: any end but `succeeded` is the cancellation.
+    pub cancel: bool,
+}
+
+impl From<Beat> for Extended {
+    fn from(beat: Beat) -> Self {
+        let Beat { lease_until, head_seq, newer, interrupt, cancel } = beat;
+        Extended { lease_until, head_seq, newer, interrupt, cancel }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct HoldRequest {
+    pub run_id: RunId,
+    pub token: u64,
+    /// The envelope's `head_seq`: pass only if nothing newer has arrived since.
+    pub if_head: Option<u64>,
+}
+
+/// What the gate says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldAnswer {
+    /// Go on: the batch is frozen for the rest of the run.
+    Held,
+    /// Stop: newer events arrived, and the attempt is over and refunded.
+    Superseded,
+    /// Stop: newer events or an operator interrupted it, and the attempt is over.
+    Interrupted,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    pub answer: HoldAnswer,
+    /// Running when held; else what became of the run.
+    pub state: RunState,
+}
+
+/// One piece of a run.
+#[derive(Debug, Clone)]
+pub struct StepRequest {
+    pub run_id: RunId,
+    pub token: u64,
+    pub name: String,
+    pub action: StepAction,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepAction {
+    /// What is known of it.
+    Read,
+    /// Record the intent to do what must not be done twice.
+    Begin,
+    /// Record the result; the first one stays.
+    Finish(serde_json::Value),
+}
+
+/// What is known of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepAnswer {
+    /// Nothing yet.
+    New,
+    /// This attempt's intent is recorded: do it.
+    Begun,
+    /// An earlier attempt meant to do it, and nobody knows whether it did: the handler decides.
+    Unknown,
+    /// Its result; `stored` when this call recorded it.
+    Done { value: serde_json::Value, stored: bool },
+}
+
+/// A step as it is listed.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct StepRow {
+    pub revision: u32,
+    pub name: String,
+    pub at: Timestamp,
+    /// The attempt that recorded it.
+    pub token: u64,
+    /// Missing while only the intent is recorded.
+    pub value: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Clone)]
@@ -182,12 +294,50 @@ pub struct SettleRequest {
     pub error: Option<String>,
     pub result: Option<serde_json::Value>,
     pub usage: std::collections::BTreeMap<String, f64>,
+    /// Succeed only if nothing newer than this has arrived; otherwise the run gives way to the newer events.
+    pub if_head: Option<u64>,
+    /// Follow-up work, stored with the end of the run and only then: it enters its lanes as `run_id/n`.
+    pub events: Vec<NewEvent>,
+}
+
+impl SettleRequest {
+    pub fn new(run_id: RunId, token: u64, verdict: Verdict) -> Self {
+        SettleRequest {
+            run_id,
+            token,
+            verdict,
+            delay: Duration::ZERO,
+            error: None,
+            result: None,
+            usage: std::collections::BTreeMap::new(),
+            if_head: None,
+            events: Vec::new(),
+        }
+    }
+
+    pub fn settlement(&self) -> Settlement {
+        Settlement { verdict: self.verdict, delay: self.delay, if_head: self.if_head }
+    }
+
+    /// The checks that need no store.
+    pub fn check(&self) -> StoreResult<()> {
+        if self.events.len() > limits::CARRIED_EVENTS_MAX {
+            let (n, max) = (self.events.len(), limits::CARRIED_EVENTS_MAX);
+            return Err(StoreError::new(
+                ErrorKind::Limit,
+                format!("a settle carries {n} events; at most {max} are allowed"),
+            ));
+        }
+        check_events(&self.events)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
     pub state: RunState,
-    /// When the run is due again, for retry and release.
+    /// What happened: not always what was asked for.
+    pub change: Change,
+    /// When the run is due again, for retry, release and giving way.
     pub next_at: Option<Timestamp>,
     /// The same answer as before, because the call was repeated.
     pub repeated: bool,
@@ -226,6 +376,78 @@ pub enum ControlAction {
     ResumeLane(LaneKey),
     PauseQueue(QueueScope),
     ResumeQueue(QueueScope),
+    /// Ends the current run, or the open one if none is current; with `run` only if it still is that one.
+    Cancel {
+        lane: LaneKey,
+        run: Option<RunId>,
+    },
+    /// Puts the events of a failed or cancelled run back.
+    Redrive(Redrive),
+    Purge(Purge),
+    /// Deletes payloads, key text, steps, dead letters and ids of a lane for good; cancels first.
+    EraseLane(LaneKey),
+    EraseEvent {
+        lane: LaneKey,
+        id: EventId,
+    },
+    /// Changes the payload of one buffered event.
+    EditEvent {
+        lane: LaneKey,
+        id: EventId,
+        payload: Payload,
+    },
+    /// Takes one buffered event out of its lane.
+    DeleteEvent {
+        lane: LaneKey,
+        id: EventId,
+    },
+    /// Makes or changes a schedule; an unchanged one keeps its place in time.
+    PutSchedule(Schedule),
+    RemoveSchedule {
+        tenant: Tenant,
+        name: String,
+    },
+}
+
+/// Which events go back, and where.
+#[derive(Debug, Clone)]
+pub struct Redrive {
+    pub run: RunId,
+    /// Only these; none means all of the run.
+    pub events: Vec<EventId>,
+    pub to: RedriveTo,
+    /// Forget the steps of the old run.
+    pub fresh: bool,
+    /// The queue's rules, for events that go back as new.
+    pub policy: Arc<AppendPolicy>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedriveTo {
+    /// A frozen run of exactly these events, before anything buffered.
+    Head,
+    /// New sequence numbers at the end of the lane.
+    New,
+}
+
+/// What is discarded. Bounded per call; the answer says whether there is more.
+#[derive(Debug, Clone)]
+pub struct Purge {
+    pub queue: QueueName,
+    /// Nothing means every tenant.
+    pub tenant: Option<Tenant>,
+    /// Only this key.
+    pub key: Option<Key>,
+    pub what: PurgeWhat,
+    /// Only count.
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurgeWhat {
+    Dead,
+    Delayed,
+    Buffered,
 }
 
 /// A queue of one tenant, or of all of them.
@@ -236,10 +458,22 @@ pub struct QueueScope {
     pub tenant: Option<Tenant>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Controlled {
     /// False when things already were as asked.
     pub changed: bool,
+    /// Events that were redriven, purged or erased (or would be, in a dry run).
+    pub events: u64,
+    /// The run that was made or ended.
+    pub run: Option<RunId>,
+    /// There is more of it: call again.
+    pub more: bool,
+}
+
+impl Controlled {
+    pub fn changed(changed: bool) -> Self {
+        Controlled { changed, ..Controlled::default() }
+    }
 }
 
 /// What a store says of itself.
@@ -295,28 +529,74 @@ impl AppendRequest {
                 "{n} events in one request; at most {max} are allowed, send several requests"
             ));
         }
-        let mut total = 0;
-        if let Some(problem) = self.events.iter().find_map(|event| event.policy.window.check().err()) {
-            return Err(StoreError::new(ErrorKind::Invalid, problem.to_string()));
+        check_events(&self.events)
+    }
+}
+
+/// What every event on its way in must keep to, wherever it comes from.
+fn check_events(events: &[NewEvent]) -> StoreResult<()> {
+    let limit = |detail: String| Err(StoreError::new(ErrorKind::Limit, detail));
+    if let Some(problem) = events.iter().find_map(|event| event.opens().check().err()) {
+        return Err(StoreError::new(ErrorKind::Invalid, problem.to_string()));
+    }
+    let mut total = 0;
+    for (index, event) in events.iter().enumerate() {
+        let (size, max) = (event.payload.len(), event.policy.payload_bytes);
+        if size > max {
+            let lane = &event.lane;
+            return limit(format!(
+                "event {index} of {lane}: payload of {size} bytes; the queue allows {max}"
+            ));
         }
-        for (index, event) in self.events.iter().enumerate() {
-            let (size, max) = (event.payload.len(), event.policy.payload_bytes);
+        let headers: usize = event.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if headers > limits::HEADERS_BYTES_MAX {
+            let max = limits::HEADERS_BYTES_MAX;
+            return limit(format!("event {index}: headers of {headers} bytes; at most {max} are kept"));
+        }
+        if event.priority > limits::PRIORITY_MAX {
+            let text = format!("event {index}: priority {} is not between 0 and 9", event.priority);
+            return Err(StoreError::new(ErrorKind::Invalid, text));
+        }
+        if event.delay.is_some_and(|delay| delay > limits::DELAY_MAX) {
+            return limit(format!("event {index}: a delay of more than 366 days"));
+        }
+        total += size;
+    }
+    if total > limits::APPEND_BYTES_MAX {
+        let max = limits::APPEND_BYTES_MAX;
+        return limit(format!("{total} bytes of payload in one request; at most {max} are allowed"));
+    }
+    Ok(())
+}
+
+impl ClaimRequest {
+    /// The checks that need no store.
+    pub fn check(&self) -> StoreResult<()> {
+        match &self.claim_id {
+            Some(id) if id.is_empty() || id.len() > limits::CLAIM_ID_BYTES_MAX => {
+                let max = limits::CLAIM_ID_BYTES_MAX;
+                Err(StoreError::new(ErrorKind::Invalid, format!("a claim_id has 1 to {max} bytes")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl StepRequest {
+    /// The checks that need no store.
+    pub fn check(&self) -> StoreResult<()> {
+        if self.name.is_empty() || self.name.len() > limits::STEP_NAME_BYTES_MAX || self.name.contains('\0') {
+            let max = limits::STEP_NAME_BYTES_MAX;
+            let text = format!("a step's name has 1 to {max} bytes and no NUL");
+            return Err(StoreError::new(ErrorKind::Invalid, text));
+        }
+        if let StepAction::Finish(value) = &self.action {
+            let (size, max) = (value.to_string().len(), limits::STEP_VALUE_BYTES_MAX);
             if size > max {
-                let lane = &event.lane;
-                return limit(format!(
-                    "event {index} of {lane}: payload of {size} bytes; the queue allows {max}"
-                ));
+                let text =
+                    format!("the result of step {:?} has {size} bytes; at most {max} are kept", self.name);
+                return Err(StoreError::new(ErrorKind::Limit, text));
             }
-            let headers: usize = event.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-            if headers > limits::HEADERS_BYTES_MAX {
-                let max = limits::HEADERS_BYTES_MAX;
-                return limit(format!("event {index}: headers of {headers} bytes; at most {max} are kept"));
-            }
-            total += size;
-        }
-        if total > limits::APPEND_BYTES_MAX {
-            let max = limits::APPEND_BYTES_MAX;
-            return limit(format!("{total} bytes of payload in one request; at most {max} are allowed"));
         }
         Ok(())
     }
@@ -340,4 +620,45 @@ pub fn id_conflict(lane: &LaneKey, id: &EventId) -> StoreError {
 pub fn already_settled(run: RunId, token: u64, change: Change) -> StoreError {
     let detail = format!("token {token} has already settled {run} as {change}");
     StoreError::new(ErrorKind::AlreadySettled, detail)
+}
+
+/// The answer to an event that wanted an idle lane.
+pub fn not_idle(lane: &LaneKey) -> StoreError {
+    let detail = format!("lane {lane} has work, and the event asked for an idle one; nothing was stored");
+    StoreError::new(ErrorKind::NotIdle, detail)
+}
+
+/// The answer to more steps than a run may have.
+pub fn too_many_steps(run: RunId) -> StoreError {
+    let max = limits::STEPS_MAX;
+    StoreError::new(ErrorKind::Limit, format!("{run} has {max} steps already; nothing was stored"))
+}
+
+/// The answer to a redrive into a lane where too many frozen runs wait.
+pub fn too_many_queued(lane: &LaneKey) -> StoreError {
+    let max = limits::QUEUED_RUNS_MAX;
+    let detail = format!("{max} runs wait in lane {lane} already; redrive again when some are done");
+    StoreError::new(ErrorKind::Limit, detail)
+}
+
+/// The answer to a hand laid on an event that is not buffered (any more).
+pub fn not_buffered(lane: &LaneKey, id: &EventId) -> StoreError {
+    let detail = format!("event {id} of {lane} is not buffered: only events that wait can be changed");
+    StoreError::new(ErrorKind::NotFound, detail)
+}
+
+/// The answer to a repeated hold whose first call ended the attempt.
+pub fn held_before(
+    run: RunId,
+    token: u64,
+    verdict: Option<VerdictKind>,
+    change: Change,
+    to: Option<RunState>,
+) -> StoreResult<Held> {
+    let answer = match verdict {
+        Some(VerdictKind::Interrupted) => HoldAnswer::Interrupted,
+        Some(VerdictKind::Superseded) => HoldAnswer::Superseded,
+        _ => return Err(already_settled(run, token, change)),
+    };
+    Ok(Held { answer, state: to.expect("a settlement names a state") })
 }

@@ -16,9 +16,9 @@ pub struct Totals {
     pub dead: u64,
     /// Removed by policy, cancel, purge or erase.
     pub discarded: u64,
-    /// Kept aside until their delay is over.
+    /// Kept aside: delayed, or on their way into their lane.
     pub delayed: u64,
-    /// In the open run of a lane.
+    /// In the open run of a lane, or redriven and not claimed yet.
     pub buffered: u64,
     /// In the current run of a lane: running, in backoff, or waiting to be claimed again.
     pub in_flight: u64,
@@ -53,6 +53,51 @@ impl Totals {
                 unreachable!("a run that goes on has not finished")
             }
         }
+    }
+
+    /// Kept aside, and accepted at that moment.
+    pub fn set_aside(&mut self, events: u64) {
+        self.accepted += events;
+        self.delayed += events;
+    }
+
+    /// From aside into their lane.
+    pub fn entered(&mut self, events: u64) {
+        self.delayed -= events;
+        self.buffered += events;
+    }
+
+    /// From aside to nowhere: purged, erased, or already in their lane.
+    pub fn discarded_aside(&mut self, events: u64) {
+        self.delayed -= events;
+        self.discarded += events;
+    }
+
+    /// From aside straight to the dead letter.
+    pub fn buried_aside(&mut self, events: u64) {
+        self.delayed -= events;
+        self.dead += events;
+    }
+
+    /// Out of the open run, or a run that was never claimed, to nowhere.
+    pub fn discarded_buffered(&mut self, events: u64) {
+        self.buffered -= events;
+        self.discarded += events;
+    }
+
+    /// Out of the dead letter to nowhere.
+    pub fn discarded_dead(&mut self, events: u64) {
+        self.dead -= events;
+        self.discarded += events;
+    }
+
+    /// Out of the dead letter, or back from the discarded, into their lane.
+    pub fn redriven(&mut self, from: RunState, events: u64) {
+        match from {
+            RunState::Failed => self.dead -= events,
+            _ => self.discarded -= events,
+        }
+        self.buffered += events;
     }
 
     /// The sum over several queues or tenants.

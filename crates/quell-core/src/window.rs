@@ -175,18 +175,33 @@ pub struct OpenWindow {
     pub window: Window,
     pub first_at: Timestamp,
     pub latest_at: Timestamp,
+    /// The quiet period that the latest event asked for, when it is not the window's own.
+    pub step: Option<Duration>,
     /// Set when count, bytes or flush closed it for good; the moment is when that happened.
     pub closed: Option<(FiredBy, Timestamp)>,
 }
 
 impl OpenWindow {
     pub fn opened(window: Window, at: Timestamp) -> Self {
-        OpenWindow { window, first_at: at, latest_at: at, closed: None }
+        OpenWindow { window, first_at: at, latest_at: at, step: None, closed: None }
     }
 
     /// An event arrived: the quiet timer restarts, and a full batch closes the window.
-    pub fn event(&mut self, at: Timestamp, count: u64, bytes: u64) {
+    ///
+    /// The first event fixed policy and cap. A later one that asks for a window of its own sets the quiet period of its
+    /// own step and may lower the cap, never raise it; `none` acts as a flush.
+    pub fn event(&mut self, at: Timestamp, count: u64, bytes: u64, asked: Option<&WindowPolicy>) {
         self.latest_at = self.latest_at.max(at);
+        self.step = None;
+        match asked {
+            None => {}
+            Some(WindowPolicy::None) => self.close(FiredBy::Flush, at),
+            Some(WindowPolicy::Fixed { wait }) => self.lower_cap(*wait),
+            Some(WindowPolicy::Quiet { quiet, max_wait }) => {
+                self.step = Some(*quiet);
+                self.lower_cap(*max_wait);
+            }
+        }
         if self.due().0 <= at {
             return; // Already over: a full batch is not what ended it.
         }
@@ -194,6 +209,14 @@ impl OpenWindow {
             self.close(FiredBy::Count, at);
         } else if bytes >= self.window.max_bytes {
             self.close(FiredBy::Bytes, at);
+        }
+    }
+
+    fn lower_cap(&mut self, longest: Duration) {
+        match &mut self.window.policy {
+            WindowPolicy::None => {}
+            WindowPolicy::Fixed { wait } => *wait = longest.min(*wait),
+            WindowPolicy::Quiet { max_wait, .. } => *max_wait = longest.min(*max_wait),
         }
     }
 
@@ -208,7 +231,8 @@ impl OpenWindow {
             WindowPolicy::None => (self.first_at, FiredBy::None),
             WindowPolicy::Fixed { wait } => (self.first_at.after(wait), FiredBy::Fixed),
             WindowPolicy::Quiet { quiet, max_wait } => {
-                let (calm, cap) = (self.latest_at.after(quiet), self.first_at.after(max_wait));
+                let (calm, cap) =
+                    (self.latest_at.after(self.step.unwrap_or(quiet)), self.first_at.after(max_wait));
                 if calm <= cap { (calm, FiredBy::Quiet) } else { (cap, FiredBy::Cap) }
             }
         };
@@ -239,7 +263,12 @@ pub struct Cut {
 
 impl Cut {
     pub fn new(bounds: &Window) -> Self {
-        Cut { bounds: *bounds, count: 0, bytes: 0 }
+        Cut::after(bounds, 0, 0)
+    }
+
+    /// Goes on behind a batch of this size: a merge, which takes in only what still fits.
+    pub fn after(bounds: &Window, count: u64, bytes: u64) -> Self {
+        Cut { bounds: *bounds, count, bytes }
     }
 
     /// Whether the next event still belongs to the batch.
@@ -282,7 +311,7 @@ mod tests {
     #[test]
     fn fixed_is_measured_from_the_first_event() {
         let mut open = OpenWindow::opened(Window::fixed(secs(65)), at(1_000));
-        open.event(at(60_000), 2, 2);
+        open.event(at(60_000), 2, 2, None);
         assert_eq!(open.due(), (at(66_000), FiredBy::Fixed));
     }
 
@@ -290,11 +319,11 @@ mod tests {
     fn quiet_truly_restarts_with_each_event_up_to_the_cap() {
         let mut open = OpenWindow::opened(Window::quiet_capped(secs(2), secs(5)), at(0));
         assert_eq!(open.due(), (at(2_000), FiredBy::Quiet));
-        open.event(at(1_500), 2, 2);
+        open.event(at(1_500), 2, 2, None);
         assert_eq!(open.due(), (at(3_500), FiredBy::Quiet));
-        open.event(at(3_400), 3, 3);
+        open.event(at(3_400), 3, 3, None);
         assert_eq!(open.due(), (at(5_000), FiredBy::Cap));
-        open.event(at(4_900), 4, 4);
+        open.event(at(4_900), 4, 4, None);
         assert_eq!(open.due(), (at(5_000), FiredBy::Cap));
         assert_eq!(open.capped_at(), at(5_000));
     }
@@ -302,7 +331,7 @@ mod tests {
     #[test]
     fn pitfall_4_the_cap_is_a_deadline_and_not_a_split_point() {
         let mut open = OpenWindow::opened(Window::quiet_capped(secs(2), secs(3)), at(0));
-        open.event(at(2_900), 2, 2);
+        open.event(at(2_900), 2, 2, None);
         assert_eq!(open.due().0, at(3_000), "the due time is clamped to first + cap");
         assert!(open.closed.is_none(), "an event just before the cap still joins this run");
     }
@@ -310,14 +339,14 @@ mod tests {
     #[test]
     fn count_and_bytes_close_for_good() {
         let mut open = OpenWindow::opened(Window::quiet(secs(2)).max_events(3), at(0));
-        open.event(at(100), 2, 2);
+        open.event(at(100), 2, 2, None);
         assert_eq!(open.due(), (at(2_100), FiredBy::Quiet));
-        open.event(at(200), 3, 3);
+        open.event(at(200), 3, 3, None);
         assert_eq!(open.due(), (at(200), FiredBy::Count));
-        open.event(at(900), 4, 4);
+        open.event(at(900), 4, 4, None);
         assert_eq!(open.due(), (at(200), FiredBy::Count), "later events do not re-open it");
         let mut open = OpenWindow::opened(Window::quiet(secs(2)).max_bytes(10), at(0));
-        open.event(at(100), 2, 10);
+        open.event(at(100), 2, 10, None);
         assert_eq!(open.due(), (at(100), FiredBy::Bytes));
     }
 
@@ -357,7 +386,7 @@ mod tests {
                 now += gap;
                 count += 1;
                 let before = open.due().0;
-                open.event(at(now), count, count);
+                open.event(at(now), count, count, None);
                 prop_assert!(open.due().0 >= before, "an event never makes a quiet window earlier");
                 prop_assert!(open.due().0 <= open.first_at.after(Duration::from_millis(quiet + extra)));
                 prop_assert!(open.due().0 > open.first_at);

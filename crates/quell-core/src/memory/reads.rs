@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{FinishedRun, World};
+use super::{FinishedRun, Inhabited, Kept, World};
+use crate::aside::Aside;
 use crate::audit::AuditRecord;
 use crate::clock::Timestamp;
 use crate::event::{Event, LaneKey, QueueName, Tenant};
@@ -26,9 +27,12 @@ impl World {
             Inspect::Runs(filter) => Inspected::Runs(self.runs(&filter)),
             Inspect::Event(key, id) => {
                 let inhabited = self.lanes.get(&key);
-                let event = inhabited.and_then(|l| l.events.get(&l.ids.get(&id)?.0));
-                Inspected::Event(event.map(|e| self.event_place(&key, e)))
+                let kept = inhabited.and_then(|l| l.events.get(&l.ids.get(&id)?.0));
+                let aside = self.aside.iter().find(|a| a.event.lane == key && *a.event.id.id() == id);
+                let place = kept.map(|k| self.event_place(&key, &k.event));
+                Inspected::Event(place.or_else(|| aside.map(Aside::place)))
             }
+            Inspect::Schedules => Inspected::Schedules(self.schedules.values().cloned().collect()),
             Inspect::Audit(filter) => Inspected::Audit(self.audit_rows(&filter)),
             Inspect::Stats => Inspected::Stats(self.stats(now)),
             Inspect::Verify => Inspected::Verify(self.verify()),
@@ -44,15 +48,12 @@ impl World {
 
     /// The run an event belongs to: the current one, the open one, or one that ended.
     pub(super) fn place(&self, key: &LaneKey, seq: u64) -> Option<(u64, RunState)> {
-        let lane = &self.lanes.get(key)?.lane;
-        if let Some(c) = lane.current.as_ref().filter(|c| c.lo <= seq && seq <= c.hi) {
-            return Some((c.number, c.state));
-        }
-        if let Some(o) = lane.open.filter(|o| o.lo <= seq) {
-            return Some((o.number, RunState::Pending));
-        }
-        let ended = |r: &&FinishedRun| r.lane == lane.id && r.ended.run.lo <= seq && seq <= r.ended.run.hi;
-        self.finished.iter().find(ended).map(|r| (r.ended.run.number, r.ended.state))
+        let inhabited = self.lanes.get(key)?;
+        let (lane, mark) = (&inhabited.lane, inhabited.events.get(&seq).and_then(|k| k.mark));
+        let ended =
+            |r: &&FinishedRun| r.lane == lane.id && r.ended.run.count > 0 && r.ended.run.has(seq, mark);
+        let ended = || self.finished.iter().find(ended).map(|r| (r.ended.run.number, r.ended.state));
+        lane.run_of(seq, mark).or_else(ended)
     }
 
     fn event_place(&self, key: &LaneKey, event: &Event) -> EventPlace {
@@ -60,6 +61,7 @@ impl World {
         let lane = &self.lanes[key].lane;
         EventPlace {
             event: event.clone(),
+            ready_at: None,
             run_id: place.map(|(number, _)| lane.run_id(number)),
             state: place.map(|(_, state)| state),
         }
@@ -76,11 +78,14 @@ impl World {
             waiting: Waiting::of(lane, now, paused),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
+            queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
+            delayed: self.aside.iter().filter(|a| a.event.lane == *key).count() as u64,
             events: inhabited
                 .events
                 .range(first..)
+                .filter(|(_, k)| k.mark.is_none())
                 .take(limits::PAGE_DEFAULT)
-                .map(|(_, e)| e.clone())
+                .map(|(_, k)| k.event.clone())
                 .collect(),
         })
     }
@@ -95,17 +100,19 @@ impl World {
                 filter.key_prefix.as_ref().is_none_or(|p| key.key.as_str().starts_with(p.as_str()))
             })
             .filter(|(_, l)| !filter.running || l.lane.lease_at().is_some())
-            .filter(|(_, l)| filter.idle || l.lane.state().is_some() || l.lane.paused.is_some())
+            .filter(|(_, l)| {
+                let held = l.lane.paused.is_some() || l.lane.blocked.is_some();
+                filter.idle || held || !l.lane.is_idle()
+            })
             .map(|(key, l)| LaneRow::of(&l.lane, key, now, self.queue_paused(key).map(|p| p.by.clone())));
         page(rows, filter.cursor.as_deref(), filter.limit)
     }
 
     fn run_rows(&self) -> Vec<RunRow> {
-        let live = self
-            .lanes
-            .iter()
-            .flat_map(|(key, l)| [RunRow::of_current(&l.lane, key), RunRow::of_open(&l.lane, key)])
-            .flatten();
+        let live = self.lanes.iter().flat_map(|(key, l)| {
+            let fixed = l.lane.fixed_runs().map(|c| RunRow::of_fixed(&l.lane, c, key));
+            fixed.chain(RunRow::of_open(&l.lane, key)).collect::<Vec<_>>()
+        });
         // What is going on first, then what ended, the latest end first.
         let ended = self.finished.iter().rev().map(FinishedRun::row);
         live.chain(ended).collect()
@@ -125,12 +132,28 @@ impl World {
     fn run_detail(&self, row: RunRow) -> RunDetail {
         let ended =
             self.finished.iter().find(|r| r.lane == row.id.lane && r.ended.run.number == row.id.number);
-        let events = &self.lanes[&row.lane].events;
+        let inhabited = &self.lanes[&row.lane];
+        let of_run = |k: &&Kept| match ended {
+            Some(r) => r.ended.run.count > 0 && r.ended.run.has(k.event.seq, k.mark),
+            None => inhabited.lane.run_of(k.event.seq, k.mark).is_some_and(|(n, _)| n == row.id.number),
+        };
         let filter = AuditFilter { run: Some(row.id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
         RunDetail {
             result: ended.and_then(|r| r.result.clone()),
             usage: ended.map_or_else(BTreeMap::new, |r| r.usage.clone()),
-            list: events.range(row.lo..=row.hi).map(|(_, e)| e.clone()).collect(),
+            list: inhabited
+                .events
+                .range(row.lo..=row.hi)
+                .map(|(_, k)| k)
+                .filter(of_run)
+                .map(|k| k.event.clone())
+                .collect(),
+            steps: self
+                .steps
+                .iter()
+                .filter(|((run, ..), _)| *run == row.id)
+                .map(|(_, s)| s.clone())
+                .collect(),
             audit: self.audit_rows(&filter).items,
             row,
         }
@@ -171,23 +194,50 @@ impl World {
         self.queues.iter().map(row).collect()
     }
 
+    fn ended(&self, of: &impl Fn(&LaneKey) -> bool, state: RunState) -> u64 {
+        let runs = self.finished.iter().filter(|r| of(&r.key) && r.ended.state == state);
+        runs.map(|r| r.ended.run.count).sum()
+    }
+
     fn verify(&self) -> Verified {
         let mut problems = Vec::new();
         for ((tenant, queue), totals) in &self.queues {
             let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
             let lanes = || self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| l);
-            let buffered: u64 = lanes().map(|l| l.lane.open.map_or(0, |o| o.count)).sum();
-            let in_flight: u64 = lanes().map(|l| l.lane.current.as_ref().map_or(0, |c| c.count)).sum();
-            if !totals.hold() || totals.buffered != buffered || totals.in_flight != in_flight {
-                problems
-                    .push(format!("{queue}: {totals:?}, rows: buffered {buffered}, in flight {in_flight}"));
+            let fixed = |l: &Inhabited, buffered: bool| -> u64 {
+                l.lane.fixed_runs().filter(|c| c.is_buffered() == buffered).map(|c| c.count).sum()
+            };
+            let open = |l: &Inhabited| l.lane.open.map_or(0, |o| o.count);
+            let rows = [
+                ("buffered", totals.buffered, lanes().map(|l| open(l) + fixed(l, true)).sum()),
+                ("in flight", totals.in_flight, lanes().map(|l| fixed(l, false)).sum()),
+                ("dead", totals.dead, self.ended(&of, RunState::Failed)),
+                ("delayed", totals.delayed, self.aside.iter().filter(|a| of(&a.event.lane)).count() as u64),
+            ];
+            if !totals.hold() {
+                problems.push(format!("{queue}: {totals:?} do not add up"));
+            }
+            for (what, said, counted) in rows.into_iter().filter(|(_, said, counted)| said != counted) {
+                problems.push(format!("{queue}: {said} {what}, rows: {counted}"));
+            }
+            for run in self.finished.iter().filter(|r| of(&r.key) && r.ended.run.count > 0) {
+                let rows = self.lanes[&run.key].members(&run.ended.run).count() as u64;
+                if rows != run.ended.run.count {
+                    let (n, said) = (run.ended.run.number, run.ended.run.count);
+                    problems.push(format!("{queue}: ended run {n} has {said} events, rows: {rows}"));
+                }
             }
             for l in lanes() {
                 let first = l.lane.open.map_or(u64::MAX, |o| o.lo);
-                let (rows, said) =
-                    (l.events.range(first..).count() as u64, l.lane.open.map_or(0, |o| o.count));
-                if rows != said {
-                    problems.push(format!("lane {}: {said} buffered, {rows} rows", l.lane.id));
+                let rows = l.events.range(first..).filter(|(_, k)| k.mark.is_none()).count() as u64;
+                if rows != open(l) {
+                    problems.push(format!("lane {}: {} buffered, {rows} rows", l.lane.id, open(l)));
+                }
+                for run in l.lane.fixed_runs() {
+                    let (rows, said) = (l.members(run).count() as u64, run.count);
+                    if rows != said {
+                        problems.push(format!("run {}: {said} events, {rows} rows", run.number));
+                    }
                 }
             }
         }
@@ -196,33 +246,23 @@ impl World {
     }
 }
 
+impl Aside {
+    fn place(&self) -> EventPlace {
+        let event = Event {
+            seq: 0,
+            id: self.event.id.id().clone(),
+            received_at: self.accepted_at,
+            payload: self.event.payload.clone(),
+            headers: self.event.headers.clone(),
+            was_seq: None,
+        };
+        EventPlace { event, ready_at: Some(self.ready_at), run_id: None, state: None }
+    }
+}
+
 impl FinishedRun {
     fn row(&self) -> RunRow {
-        let c = &self.ended.run;
-        RunRow {
-            id: crate::batch::RunId { lane: self.lane, number: c.number },
-            lane: self.key.clone(),
-            state: self.ended.state,
-            events: c.count,
-            bytes: c.bytes,
-            lo: c.lo,
-            hi: c.hi,
-            attempts: c.attempt(),
-            claims: c.claims,
-            retries: c.retries,
-            token: c.token,
-            fired_by: Some(c.fired_by),
-            worker: c.worker.as_ref().map(|w| w.to_string()),
-            created_at: c.first_at,
-            last_at: c.last_at,
-            claimed_at: Some(c.claimed_at),
-            heartbeat_at: Some(c.heartbeat_at),
-            lease_until: None,
-            next_at: None,
-            updated_at: self.ended.at,
-            completed_at: Some(self.ended.at),
-            error: c.error.clone(),
-        }
+        RunRow::of_finished(self.lane, &self.ended, &self.key)
     }
 }
 

@@ -260,10 +260,15 @@ impl RunDriver {
             }
             Verdict::Retry { after: None } => (verdict, retry.delay(self.ticket.retries, self.chance)),
             Verdict::Release => (verdict, retry.base),
+            // Treated as a retry when there is nothing to give way to.
+            Verdict::Interrupted | Verdict::Superseded => {
+                (verdict, retry.delay(self.ticket.retries, self.chance))
+            }
             Verdict::Succeeded | Verdict::Failed => (verdict, Duration::ZERO),
         };
         let RunTicket { run_id, token, .. } = self.ticket;
-        self.report = Some(SettleRequest { run_id, token, verdict, delay, error, result, usage });
+        self.report =
+            Some(SettleRequest { delay, error, result, usage, ..SettleRequest::new(run_id, token, verdict) });
         if self.phase == RunPhase::Claiming {
             self.report_phase();
         }

@@ -9,7 +9,7 @@ use super::*;
 use crate::batch::RunId;
 use crate::clock::{Tick, Timestamp};
 use crate::error::{ErrorKind, StoreError, StoreResult};
-use crate::lifecycle::RunState;
+use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::outcome::{Outcome, Verdict};
 use crate::retry::RetryPolicy;
@@ -41,11 +41,17 @@ fn error(kind: ErrorKind) -> StoreError {
 }
 
 fn kept() -> RunInput {
-    RunInput::Extended(Ok(Extended { lease_until: Timestamp::default(), head_seq: 1, newer: 0 }))
+    RunInput::Extended(Ok(Extended {
+        lease_until: Timestamp::default(),
+        head_seq: 1,
+        newer: 0,
+        interrupt: false,
+        cancel: false,
+    }))
 }
 
 fn taken(state: RunState) -> RunInput {
-    RunInput::Settled(Ok(Settled { state, next_at: None, repeated: false }))
+    RunInput::Settled(Ok(Settled { state, change: Change::Succeeded, next_at: None, repeated: false }))
 }
 
 fn ended(outcome: Outcome) -> RunInput {
@@ -445,9 +451,12 @@ proptest! {
                 }
                 Chaos::Extended(answer) => RunInput::Extended(answer.map(|()| Extended {
                     lease_until: Timestamp::default(), head_seq: 1, newer: 0,
+                    interrupt: false,
+                    cancel: false,
                 })),
                 Chaos::Settled(answer) => RunInput::Settled(answer.map(|()| Settled {
                     state: RunState::Succeeded, next_at: None, repeated: false,
+                    change: Change::Succeeded,
                 })),
                 Chaos::Shutdown(at) => RunInput::Shutdown { finish_by: Tick::from_millis(at) },
                 Chaos::Ended(_) if bench.dispatched == 0 || handler_over => continue,

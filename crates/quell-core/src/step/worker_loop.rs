@@ -360,6 +360,7 @@ impl WorkerLoop {
             tenant: self.settings.tenant.clone(),
             max,
             reclaim: now >= self.distrust_until,
+            claim_id: None,
         }));
     }
 

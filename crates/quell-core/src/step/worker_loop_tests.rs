@@ -31,7 +31,7 @@ struct Bench {
 }
 
 fn queue(name: &str, concurrency: usize) -> LoopQueue {
-    let policy = RunPolicy { lease: Duration::from_secs(60), max_attempts: 10, max_running: None };
+    let policy = RunPolicy::default();
     LoopQueue { queue: QueueName::new(name).unwrap(), policy: Arc::new(policy), concurrency }
 }
 
@@ -43,6 +43,7 @@ fn settings() -> LoopSettings {
 
 fn batch(queue: &str) -> Batch {
     Batch {
+        revision: 0,
         run_id: RunId { lane: 1, number: 2 },
         lane: LaneKey::new(QueueName::new(queue).unwrap(), Key::new("k").unwrap()),
         attempt: 1,

@@ -1,0 +1,128 @@
+//! Events aside and schedules in the memory store: what is kept out of the lanes, and how it gets in.
+
+use std::collections::BTreeMap;
+
+use super::{FinishedRun, Kept, World};
+use crate::aside::Aside;
+use crate::clock::Timestamp;
+use crate::event::{Event, EventId, LaneKey, NewEvent, NewEventId, Overflow, QueueName, Tenant};
+use crate::lane;
+use crate::lifecycle::Change;
+use crate::limits;
+use crate::store::{ClaimRequest, Receipt, id_conflict};
+
+impl World {
+    /// Accepts an event without giving it a place in its lane yet.
+    pub(super) fn put_aside(&mut self, now: Timestamp, event: NewEvent, ready_at: Timestamp) -> Receipt {
+        let number = self.fresh();
+        self.totals(&event.lane).set_aside(1);
+        self.aside.push(Aside { ready_at, look_at: ready_at, ..Aside::new(number, event, now) });
+        Receipt { duplicate: false, ..self.duplicate_aside(number) }
+    }
+
+    pub(super) fn duplicate_aside(&self, number: u64) -> Receipt {
+        let aside = self.aside.iter().find(|a| a.number == number).expect("the caller has just seen it");
+        Receipt {
+            event_id: aside.event.id.id().clone(),
+            seq: None,
+            run_id: None,
+            duplicate: true,
+            due_at: Some(aside.ready_at),
+            state: None,
+            met: None,
+        }
+    }
+
+    /// When something aside wants to be looked at, for the queues of this claim.
+    pub(super) fn next_aside(&self, request: &ClaimRequest) -> Option<Timestamp> {
+        let wanted = |tenant: &Tenant, queue: &QueueName| request.policy_for(tenant, queue).is_some();
+        let aside = self.aside.iter().filter(|a| wanted(&a.event.lane.tenant, &a.event.lane.queue));
+        let schedules = self.schedules.values().filter(|s| wanted(&s.schedule.tenant, &s.schedule.queue));
+        aside.map(|a| a.look_at).chain(schedules.filter_map(|s| s.next_at)).min()
+    }
+
+    /// Fires the schedules that are due and takes ready events into their lanes, a bounded number of both together.
+    /// Says whether there is more.
+    pub(super) fn fire_and_enter(
+        &mut self,
+        now: Timestamp,
+        wanted: impl Fn(&Tenant, &QueueName) -> bool,
+    ) -> bool {
+        let mut fired = Vec::new();
+        for row in self.schedules.values_mut() {
+            if wanted(&row.schedule.tenant, &row.schedule.queue) {
+                fired.extend(row.fire(now));
+            }
+        }
+        for (event, at) in fired {
+            self.put_aside(now, event, at);
+        }
+        self.aside.sort_by_key(|a| (a.ready_at, a.number));
+        let ready = |a: &&Aside| a.look_at <= now && wanted(&a.event.lane.tenant, &a.event.lane.queue);
+        let found: Vec<u64> = self.aside.iter().filter(ready).map(|a| a.number).collect();
+        for number in found.iter().take(limits::ASIDE_STEP) {
+            self.enter_from_aside(now, *number);
+        }
+        found.len() > limits::ASIDE_STEP
+    }
+
+    fn enter_from_aside(&mut self, now: Timestamp, number: u64) {
+        let place = self.aside.iter().position(|a| a.number == number).expect("it was found a moment ago");
+        let aside = &self.aside[place];
+        // Those of one lane enter in order: behind one that has to wait, all wait.
+        let earlier = self.aside[..place].iter().find(|a| a.event.lane == aside.event.lane);
+        let wait = match earlier {
+            Some(earlier) => Some(earlier.look_at),
+            None => self.is_full_for(&aside.event).then(|| now.after(limits::ASIDE_FULL_WAIT)),
+        };
+        let key = aside.event.lane.clone();
+        let known = self.lanes.get(&key).and_then(|l| l.ids.get(aside.event.id.id())).copied();
+        let given = matches!(aside.event.id, NewEventId::Given(_));
+        match (known.filter(|_| given), wait) {
+            (None, Some(until)) => self.aside[place].look_at = until,
+            (None, None) => {
+                let event = self.aside.remove(place).event;
+                self.enter(now, &event, true);
+            }
+            (Some((seq, first)), _) if first == aside.event.payload.fingerprint() => {
+                self.aside.remove(place);
+                self.totals(&key).discarded_aside(1);
+                let lane = self.lanes[&key].lane.id;
+                let made = crate::audit::Move { upto_seq: seq, ..lane::plain(Change::DuplicateDropped) };
+                self.record(now, &key, Some(lane), made, None);
+            }
+            (Some(_), _) => {
+                let event = self.aside.remove(place).event;
+                self.bury(now, &key, &event);
+            }
+        }
+    }
+
+    fn is_full_for(&self, event: &NewEvent) -> bool {
+        let Some(inhabited) = self.lanes.get(&event.lane) else { return false };
+        let drops = event.policy.overflow == Overflow::DropOldest && inhabited.lane.open.is_some();
+        inhabited.lane.events() >= event.policy.lane_events && !drops
+    }
+
+    /// A known id with another payload: its sender is gone, so the event goes to the dead letter, under an id of its
+    /// own.
+    fn bury(&mut self, now: Timestamp, key: &LaneKey, new: &NewEvent) {
+        let (seq, number) = (self.fresh(), self.fresh());
+        let inhabited = self.lanes.get_mut(key).expect("its id is known in this lane");
+        let id = EventId::new(format!("conflict_{seq}")).expect("a word and a number are a short text");
+        let print = new.payload.fingerprint();
+        inhabited.ids.insert(id.clone(), (seq, print));
+        let (payload, headers) = (new.payload.clone(), new.headers.clone());
+        let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
+        let kept = Kept { event, mark: Some(number), priority: new.priority, print };
+        inhabited.events.insert(seq, kept);
+        let error = id_conflict(key, new.id.id()).detail;
+        let part = inhabited.part(number, &[seq]);
+        let (made, ended) = inhabited.lane.bury(now, part, error);
+        let lane = inhabited.lane.id;
+        self.totals(key).buried_aside(1);
+        self.record(now, key, Some(lane), made, None);
+        let (result, usage) = (None, BTreeMap::new());
+        self.finished.push(FinishedRun { key: key.clone(), lane, ended, result, usage });
+    }
+}
