@@ -430,6 +430,9 @@ pub enum Action {
         lane: Name,
         id: Name,
         hash: u64,
+        /// The size of the new payload.
+        #[serde(default)]
+        bytes: u64,
     },
     /// One buffered event is discarded.
     Delete {
