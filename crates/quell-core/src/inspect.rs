@@ -435,11 +435,15 @@ impl LaneRow {
     pub fn of(lane: &Lane, key: &LaneKey, now: Timestamp, queue_paused_by: Option<String>) -> LaneRow {
         let waiting = Waiting::of(lane, now, queue_paused_by);
         let running = lane.current.as_ref().filter(|c| c.state == RunState::Running);
+        // Counted as the totals count: redriven events are buffered until they are claimed.
+        let fixed = |buffered: bool| -> u64 {
+            lane.fixed_runs().filter(|c| c.is_buffered() == buffered).map(|c| c.count).sum()
+        };
         LaneRow {
             lane: key.clone(),
             state: lane.state(),
-            buffered: waiting.buffered,
-            in_flight: lane.fixed_runs().map(|c| c.count).sum(),
+            buffered: waiting.buffered + fixed(true),
+            in_flight: fixed(false),
             priority: lane.priority(),
             head_seq: lane.head_seq,
             due_at: lane.due_at(),

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::World;
 use crate::builders::{
     FAILED, SUCCEEDED, append, append_one, append_request, claim_all, claim_none, claim_one, event, event_in,
-    forget, ids, lane, lane_of, refused, secs, seqs, settle, try_append,
+    forget, ids, lane, lane_of, refused, secs, seq_of, seqs, settle, try_append,
 };
 use crate::reads::{
     assert_moment, assert_totals, event_place, health, lane_detail, lane_row, totals, totals_of,
@@ -28,7 +28,7 @@ pub async fn an_empty_request_is_done_and_changes_nothing(world: &dyn World) {
 pub async fn an_acknowledged_event_is_seen_by_another_handle(world: &dyn World) {
     let receipt = append_one(&*world.store(), event("chat", "k1").id("a")).await;
     let place = event_place(&*world.another().await, &lane("chat", "k1"), "a").await.expect("it is there");
-    assert_eq!((place.event.seq, place.run_id), (receipt.seq, receipt.run_id));
+    assert_eq!((place.event.seq, place.run_id), (seq_of(&receipt), receipt.run_id));
 }
 
 pub async fn acknowledged_events_lane_state_and_due_time_survive_a_restart(world: &dyn World) {
@@ -41,7 +41,7 @@ pub async fn acknowledged_events_lane_state_and_due_time_survive_a_restart(world
     world.advance(secs(25)).await;
     let batch = claim_one(&*store).await;
     assert_eq!(ids(&batch), ["a", "b"]);
-    assert_eq!(seqs(&batch), [receipts[0].seq, receipts[1].seq]);
+    assert_eq!(seqs(&batch), [seq_of(&receipts[0]), seq_of(&receipts[1])]);
     assert_eq!(Some(batch.run_id), receipts[0].run_id);
 }
 
@@ -51,8 +51,9 @@ pub async fn sequence_numbers_strictly_rise_within_a_lane(world: &dyn World) {
     for round in 0..10 {
         let handle = if round % 2 == 0 { &store } else { &other };
         for receipt in append(&**handle, [event("chat", "k1"), event("chat", "k1")]).await {
-            assert!(receipt.seq > last, "{} follows {last}", receipt.seq);
-            last = receipt.seq;
+            let seq = seq_of(&receipt);
+            assert!(seq > last, "{seq} follows {last}");
+            last = seq;
         }
     }
     assert!(last < limits::NUMBER_MAX, "every JSON reader keeps the number exactly");
@@ -63,8 +64,8 @@ pub async fn sequence_numbers_rise_across_idleness_and_restart(world: &dyn World
     for _ in 0..3 {
         let store = world.store();
         let receipt = append_one(&*store, event("chat", "k1")).await;
-        assert!(receipt.seq > last);
-        last = receipt.seq;
+        assert!(seq_of(&receipt) > last);
+        last = seq_of(&receipt);
         settle(&*store, &claim_one(&*store).await, SUCCEEDED).await;
         drop(store);
         world.reopen().await;
@@ -279,7 +280,7 @@ pub async fn the_same_id_with_another_payload_is_a_conflict_that_changes_nothing
     let answer = try_append(&*store, [event("chat", "k1").id("a").payload(json!(2)).quiet(20)]).await;
     refused(answer, ErrorKind::Conflict);
     let row = lane_row(&*store, &lane("chat", "k1")).await.expect("the lane is there");
-    assert_eq!((row.buffered, row.head_seq, row.due_at), (1, first.seq, first.due_at));
+    assert_eq!((row.buffered, row.head_seq, row.due_at), (1, seq_of(&first), first.due_at));
     world.advance(secs(10)).await;
     assert_eq!(claim_one(&*store).await.events[0].payload.as_str(), "1");
 }
@@ -366,7 +367,7 @@ pub async fn an_unknown_answer_is_resolved_by_repeating_the_request(world: &dyn 
 }
 
 fn seqs_of(receipts: &[quell_core::store::Receipt]) -> Vec<u64> {
-    receipts.iter().map(|r| r.seq).collect()
+    receipts.iter().map(seq_of).collect()
 }
 
 pub async fn a_duplicate_of_an_event_in_flight_is_answered_and_not_delivered_again(world: &dyn World) {

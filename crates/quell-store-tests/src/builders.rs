@@ -3,23 +3,27 @@
 //! Defaults: no window (an event is due at once), a lease of 60 s, three attempts. Times are whole tens of seconds, so
 //! that the few milliseconds that pass by themselves in a real store never decide anything.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quell_core::batch::{Batch, WorkerId};
+use quell_core::batch::{Batch, RunId, WorkerId};
+use quell_core::cron::{Cron, Zone};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{
-    AppendPolicy, EventId, Headers, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant,
+    AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Overflow, Payload, QueueName, Tenant,
 };
+use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
+use quell_core::lifecycle::RunState;
 use quell_core::outcome::Verdict;
+use quell_core::schedule::Schedule;
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueue, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction,
-    Controlled, ExtendRequest, Extended, QueueScope, Receipt, RunPolicy, SettleRequest, Settled, Store,
+    Controlled, ExtendRequest, Extended, HoldAnswer, HoldRequest, Purge, PurgeWhat, QueueScope, Receipt,
+    Redrive, RedriveTo, RunPolicy, SettleRequest, Settled, StepAction, StepAnswer, StepRequest, Store,
     SweepRequest, Swept,
 };
-use quell_core::window::Window;
+use quell_core::window::{Window, WindowPolicy};
 
 /// The lease that [`policy`] gives.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -62,13 +66,13 @@ pub fn event(queue_name: &str, key: &str) -> EventBuilder {
 pub fn event_in(lane: LaneKey) -> EventBuilder {
     static MADE: AtomicU64 = AtomicU64::new(1);
     let made = format!("evt_{}", MADE.fetch_add(1, Ordering::Relaxed));
-    EventBuilder(NewEvent {
-        lane,
-        id: NewEventId::Made(id(&made)),
-        payload: Payload::of(&serde_json::json!({ "made": made })),
-        headers: Headers::new(),
-        policy: Arc::new(AppendPolicy { window: Window::none(), ..AppendPolicy::default() }),
-    })
+    let payload = Payload::of(&serde_json::json!({ "made": made }));
+    EventBuilder(NewEvent::new(lane, NewEventId::Made(id(&made)), payload, no_window()))
+}
+
+/// A queue's rules for its senders: no window, the default bounds.
+pub fn no_window() -> Arc<AppendPolicy> {
+    Arc::new(AppendPolicy { window: Window::none(), ..AppendPolicy::default() })
 }
 
 /// An event on its way in; each method changes one thing.
@@ -158,6 +162,45 @@ impl EventBuilder {
         self.policy(|p| p.payload_bytes = max)
     }
 
+    /// A full lane drops its oldest buffered events instead of refusing this one.
+    #[must_use]
+    pub fn drop_oldest(self) -> Self {
+        self.policy(|p| p.overflow = Overflow::DropOldest)
+    }
+
+    /// An equal payload in the still open window is the same event.
+    #[must_use]
+    pub fn content_dedupe(self) -> Self {
+        self.policy(|p| p.content_dedupe = true)
+    }
+
+    /// 0 to 9, 9 first.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.0.priority = priority;
+        self
+    }
+
+    /// Keeps it aside for so many seconds.
+    #[must_use]
+    pub fn delay(mut self, seconds: u64) -> Self {
+        self.0.delay = Some(secs(seconds));
+        self
+    }
+
+    /// A window of its own in place of the queue's.
+    #[must_use]
+    pub fn own_window(mut self, policy: WindowPolicy) -> Self {
+        self.0.window = Some(policy);
+        self
+    }
+
+    #[must_use]
+    pub fn only_if_idle(mut self) -> Self {
+        self.0.only_if_idle = true;
+        self
+    }
+
     pub fn build(self) -> NewEvent {
         self.0
     }
@@ -197,6 +240,12 @@ pub async fn append_one(store: &dyn Store, event: EventBuilder) -> Receipt {
     receipt
 }
 
+/// The number that an event has got in its lane.
+#[track_caller]
+pub fn seq_of(receipt: &Receipt) -> u64 {
+    receipt.seq.expect("an event that is in its lane has a number")
+}
+
 /// A worker's identity. The same name twice gives two identities, as two starts of one program would.
 pub fn worker(name: &str) -> Arc<WorkerId> {
     static START: AtomicU64 = AtomicU64::new(1);
@@ -206,7 +255,47 @@ pub fn worker(name: &str) -> Arc<WorkerId> {
 
 /// A lease of 60 s, three attempts, no bound on what runs at once.
 pub fn policy() -> RunPolicy {
-    RunPolicy { lease: LEASE, max_attempts: ATTEMPTS, max_running: None }
+    RunPolicy { lease: LEASE, max_attempts: ATTEMPTS, ..RunPolicy::default() }
+}
+
+/// [`policy`] with other rules for its runs.
+pub fn policy_with(change: impl FnOnce(&mut RunRules)) -> RunPolicy {
+    let mut policy = policy();
+    change(&mut policy.rules);
+    policy
+}
+
+/// Events that arrive during a run ask its holder to stop, at most this often.
+pub fn interrupting(max_interrupts: u32) -> RunPolicy {
+    policy_with(|r| {
+        *r = RunRules {
+            during_run: DuringRun::Interrupt,
+            retry_with: RetryWith::Newer,
+            max_interrupts,
+            ..RunRules::default()
+        }
+    })
+}
+
+/// The holder asks at its gate whether it is up to date, and gives way at most this often.
+pub fn gated(max_interrupts: u32) -> RunPolicy {
+    policy_with(|r| *r = RunRules { during_run: DuringRun::Gate, ..interrupting(max_interrupts).rules })
+}
+
+/// A retry takes in what arrived meanwhile.
+pub fn retry_newer() -> RunPolicy {
+    policy_with(|r| r.retry_with = RetryWith::Newer)
+}
+
+/// What a failed run does to its lane.
+pub fn on_failed(on_failed: OnFailed) -> RunPolicy {
+    policy_with(|r| r.on_failed = on_failed)
+}
+
+/// Tells this queue about every run that ends in one of these states.
+pub fn notifying(queue_name: &str, on: &[RunState]) -> RunPolicy {
+    let notify = Notify { queue: queue(queue_name), on: on.to_vec(), policy: (*no_window()).clone() };
+    RunPolicy { notify: Some(Arc::new(notify)), ..policy() }
 }
 
 /// A claim of everything there is.
@@ -222,6 +311,7 @@ pub fn claim_request_by(worker: &Arc<WorkerId>, policy: RunPolicy) -> ClaimReque
         tenant: None,
         max: 100,
         reclaim: true,
+        claim_id: None,
     }
 }
 
@@ -255,6 +345,13 @@ pub async fn claim_one_as(store: &dyn Store, worker: &Arc<WorkerId>) -> Batch {
     batches.remove(0)
 }
 
+/// The one lane that is due, by this policy.
+pub async fn claim_by(store: &dyn Store, policy: &RunPolicy) -> Batch {
+    let mut batches = claim(store, claim_request_by(&worker("any"), policy.clone())).await.batches;
+    assert_eq!(batches.len(), 1, "exactly one lane is due");
+    batches.remove(0)
+}
+
 /// Nothing is due.
 pub async fn claim_none(store: &dyn Store) {
     let batches = claim_all(store).await;
@@ -266,18 +363,12 @@ pub const SUCCEEDED: Verdict = Verdict::Succeeded;
 pub const FAILED: Verdict = Verdict::Failed;
 pub const RETRY: Verdict = Verdict::Retry { after: None };
 pub const RELEASE: Verdict = Verdict::Release;
+pub const INTERRUPTED: Verdict = Verdict::Interrupted;
+pub const SUPERSEDED: Verdict = Verdict::Superseded;
 
 /// The end of this batch's attempt, with no delay and no report.
 pub fn settle_request(batch: &Batch, verdict: Verdict) -> SettleRequest {
-    SettleRequest {
-        run_id: batch.run_id,
-        token: batch.token,
-        verdict,
-        delay: Duration::ZERO,
-        error: None,
-        result: None,
-        usage: BTreeMap::new(),
-    }
+    SettleRequest::new(batch.run_id, batch.token, verdict)
 }
 
 /// Settles, whatever the answer.
@@ -305,6 +396,29 @@ pub fn extend_request(batch: &Batch, lease: Duration) -> ExtendRequest {
 /// Extends by the holder.
 pub async fn extend(store: &dyn Store, batch: &Batch, lease: Duration) -> Extended {
     store.extend(extend_request(batch, lease)).await.expect("the holder may extend")
+}
+
+pub fn hold_request(batch: &Batch, if_head: Option<u64>) -> HoldRequest {
+    HoldRequest { run_id: batch.run_id, token: batch.token, if_head }
+}
+
+/// Asks at the gate, without a condition on the head.
+pub async fn hold(store: &dyn Store, batch: &Batch) -> HoldAnswer {
+    store.hold(hold_request(batch, None)).await.expect("the holder may ask").answer
+}
+
+/// Asks at the gate whether anything arrived since the claim.
+pub async fn hold_at_head(store: &dyn Store, batch: &Batch) -> HoldAnswer {
+    store.hold(hold_request(batch, Some(batch.head_seq))).await.expect("the holder may ask").answer
+}
+
+pub fn step_request(batch: &Batch, name: &str, action: StepAction) -> StepRequest {
+    StepRequest { run_id: batch.run_id, token: batch.token, name: name.into(), action }
+}
+
+/// A step by the holder.
+pub async fn step(store: &dyn Store, batch: &Batch, name: &str, action: StepAction) -> StepAnswer {
+    store.step(step_request(batch, name, action)).await.expect("the holder may take steps")
 }
 
 /// Takes back expired leases.
@@ -340,6 +454,79 @@ pub async fn forget(store: &dyn Store, retention: Duration) -> Swept {
 /// An operator named ada does something.
 pub async fn control(store: &dyn Store, action: ControlAction) -> Controlled {
     store.control(Control { actor: "ada".into(), action }).await.expect("the operator's request is done")
+}
+
+/// An operator named ada tries something.
+pub async fn try_control(store: &dyn Store, action: ControlAction) -> StoreResult<Controlled> {
+    store.control(Control { actor: "ada".into(), action }).await
+}
+
+/// Cancels whatever the lane is at.
+pub async fn cancel(store: &dyn Store, lane: &LaneKey) -> Controlled {
+    control(store, ControlAction::Cancel { lane: lane.clone(), run: None }).await
+}
+
+/// All events of a run, to the head of their lane or as new, with their steps.
+pub fn redrive_request(run: RunId, to: RedriveTo) -> Redrive {
+    Redrive { run, events: Vec::new(), to, fresh: false, policy: no_window() }
+}
+
+/// Puts all events of a run back to the head of their lane.
+pub async fn redrive(store: &dyn Store, run: RunId) -> Controlled {
+    control(store, ControlAction::Redrive(redrive_request(run, RedriveTo::Head))).await
+}
+
+/// Puts all events of a run back as new.
+pub async fn redrive_as_new(store: &dyn Store, run: RunId) -> Controlled {
+    control(store, ControlAction::Redrive(redrive_request(run, RedriveTo::New))).await
+}
+
+/// What is to be discarded of a queue, for all tenants and keys.
+pub fn purge_request(queue_name: &str, what: PurgeWhat) -> Purge {
+    Purge { queue: queue(queue_name), tenant: None, key: None, what, dry_run: false }
+}
+
+/// Discards from a queue.
+pub async fn purge(store: &dyn Store, queue_name: &str, what: PurgeWhat) -> Controlled {
+    control(store, ControlAction::Purge(purge_request(queue_name, what))).await
+}
+
+pub async fn erase_lane(store: &dyn Store, lane: &LaneKey) -> Controlled {
+    control(store, ControlAction::EraseLane(lane.clone())).await
+}
+
+pub async fn erase_event(store: &dyn Store, lane: &LaneKey, event: &str) -> Controlled {
+    control(store, ControlAction::EraseEvent { lane: lane.clone(), id: id(event) }).await
+}
+
+/// Changes the payload of a buffered event, whatever the answer.
+pub async fn try_edit(
+    store: &dyn Store,
+    lane: &LaneKey,
+    event: &str,
+    payload: serde_json::Value,
+) -> StoreResult<Controlled> {
+    let payload = Payload::of(&payload);
+    try_control(store, ControlAction::EditEvent { lane: lane.clone(), id: id(event), payload }).await
+}
+
+/// Takes a buffered event out of its lane, whatever the answer.
+pub async fn try_delete(store: &dyn Store, lane: &LaneKey, event: &str) -> StoreResult<Controlled> {
+    try_control(store, ControlAction::DeleteEvent { lane: lane.clone(), id: id(event) }).await
+}
+
+/// A schedule of no tenant, in UTC, without a window.
+pub fn schedule(name: &str, cron: &str, lane: &LaneKey) -> Schedule {
+    Schedule {
+        tenant: lane.tenant.clone(),
+        name: queue(name),
+        cron: cron.parse::<Cron>().expect("test schedules are good cron expressions"),
+        zone: Zone::utc(),
+        queue: lane.queue.clone(),
+        key: lane.key.clone(),
+        payload: Payload::of(&serde_json::json!({ "schedule": name })),
+        policy: no_window(),
+    }
 }
 
 /// A queue of all tenants.

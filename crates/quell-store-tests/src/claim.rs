@@ -12,7 +12,7 @@ use crate::World;
 use crate::builders::{
     ATTEMPTS, FAILED, LEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one,
     claim_one_as, claim_request, claim_request_by, control, event, extend, forget, from_queue, ids, keys,
-    lane, policy, secs, seqs, settle, settle_after, tenant, try_settle, worker,
+    lane, policy, secs, seq_of, seqs, settle, settle_after, tenant, try_settle, worker,
 };
 use crate::reads::{assert_moment, changes, health, lane_row, run_detail, state_of, totals, trail_of};
 
@@ -37,8 +37,8 @@ pub async fn the_envelope_tells_the_whole_story(world: &dyn World) {
     assert_eq!(batch.lane, lane("chat", "k1"));
     assert_eq!(Some(batch.run_id), first.run_id);
     assert_eq!((batch.attempt, batch.max_attempts, batch.retries), (1, ATTEMPTS, 0));
-    assert_eq!(seqs(&batch), [first.seq, second.seq]);
-    assert_eq!(batch.head_seq, second.seq);
+    assert_eq!(seqs(&batch), [seq_of(&first), seq_of(&second)]);
+    assert_eq!(batch.head_seq, seq_of(&second));
     assert_eq!(batch.fired_by, FiredBy::Quiet);
     assert!(batch.token > 0);
     assert_moment(world, batch.first_at, start, "first_at");
@@ -147,7 +147,7 @@ pub async fn what_is_left_over_by_count_is_due_at_once_and_in_order(world: &dyn 
     for expected in [vec!["a", "b"], vec!["c", "d"], vec!["e"]] {
         let batch = claim_one(&*store).await;
         assert_eq!((ids(&batch), batch.fired_by), (expected, FiredBy::Count));
-        assert_eq!(batch.head_seq, receipts[4].seq);
+        assert_eq!(batch.head_seq, seq_of(&receipts[4]));
         runs.push(batch.run_id);
         claim_none(&*store).await;
         settle(&*store, &batch, SUCCEEDED).await;

@@ -8,8 +8,8 @@ use quell_core::window::FiredBy;
 use crate::World;
 use crate::builders::{
     LEASE, RELEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one,
-    claim_request, control, event, extend, ids, keys, lane, lane_of, scoped, secs, settle, settle_after,
-    whole, worker,
+    claim_request, control, event, extend, ids, keys, lane, lane_of, scoped, secs, seq_of, settle,
+    settle_after, whole, worker,
 };
 use crate::reads::{assert_moment, changes, lane_detail, lane_row, stats, totals, trail, trail_of};
 
@@ -121,7 +121,7 @@ pub async fn a_flush_is_seen_by_next_at(world: &dyn World) {
     append_one(&*store, event("chat", "k1").fixed(500)).await;
     let running = append_one(&*store, event("chat", "k2")).await;
     let told = claim(&*store, claim_request(&worker("w"))).await;
-    assert_eq!(told.batches[0].events[0].seq, running.seq);
+    assert_eq!(told.batches[0].events[0].seq, seq_of(&running));
     flush(&*store, "k1").await;
     let row = lane_row(&*store, &lane("chat", "k1")).await.expect("it waits");
     assert_moment(world, row.due_at.expect("it is due"), told.now, "due now");

@@ -6,7 +6,7 @@ use quell_core::store::{ClaimRequest, ControlAction, ExtendRequest};
 use crate::World;
 use crate::builders::{
     LEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one, claim_request,
-    control, event, extend, extend_request, lane, refused, secs, settle, sweep, whole, worker,
+    control, event, extend, extend_request, lane, refused, secs, seq_of, settle, sweep, whole, worker,
 };
 use crate::reads::{assert_moment, changes, run_detail, trail_of};
 
@@ -63,11 +63,11 @@ pub async fn the_answer_tells_what_arrived_for_the_next_run(world: &dyn World) {
     let first = append_one(&*store, event("chat", "k1")).await;
     let batch = claim_one(&*store).await;
     let calm = extend(&*store, &batch, LEASE).await;
-    assert_eq!((calm.head_seq, calm.newer), (first.seq, 0));
+    assert_eq!((calm.head_seq, calm.newer), (seq_of(&first), 0));
     let receipts = append(&*store, [event("chat", "k1").quiet(20), event("chat", "k1").quiet(20)]).await;
     append_one(&*store, event("chat", "k2").quiet(20)).await;
     let behind = extend(&*store, &batch, LEASE).await;
-    assert_eq!((behind.head_seq, behind.newer), (receipts[1].seq, 2));
+    assert_eq!((behind.head_seq, behind.newer), (seq_of(&receipts[1]), 2));
 }
 
 pub async fn a_stale_worker_cannot_extend_and_moves_nothing(world: &dyn World) {

@@ -27,7 +27,7 @@ use quell_core::window::Window;
 
 use crate::builders::{
     EventBuilder, FAILED, RELEASE, RETRY, SUCCEEDED, append_request, event_in, from_queue, lane, lane_of,
-    scoped, secs, tenant, whole,
+    policy, scoped, secs, settle_request, tenant, whole,
 };
 use crate::chance::Chance;
 use crate::reads::{assert_totals, assert_trail, health};
@@ -275,7 +275,7 @@ impl<'a> History<'a> {
         let policy = Arc::new(RunPolicy {
             lease: secs(*self.chance.pick(&[35, 55, 115])),
             max_attempts: *self.chance.pick(&[2, 3, 5]),
-            max_running: None,
+            ..policy()
         });
         let queues = match self.chance.below(6) {
             0 => ClaimQueues::Listed(vec![from_queue("chat", (*policy).clone(), 10)]),
@@ -291,6 +291,7 @@ impl<'a> History<'a> {
             tenant: self.chance.percent(10).then(|| tenant("acme")),
             max: 100,
             reclaim: !self.chance.percent(10),
+            claim_id: None,
         };
         self.tell(format!(
             "claim {:?} tenant {:?} reclaim {}",
@@ -322,13 +323,11 @@ impl<'a> History<'a> {
         let usage = BTreeMap::from([("n".to_owned(), 0.5)]);
         self.tell(format!("settle {} of {} as {verdict:?} {delay:?}", subject.run_id, subject.lane));
         let request = |batch: &Batch| SettleRequest {
-            run_id: batch.run_id,
-            token: batch.token,
-            verdict,
             delay,
             error: error.clone(),
             result: result.clone(),
             usage: usage.clone(),
+            ..settle_request(batch, verdict)
         };
         let answers =
             (self.subject.settle(request(&subject)).await, self.model.settle(request(&model)).await);

@@ -11,7 +11,7 @@ use quell_core::window::FiredBy;
 use crate::World;
 use crate::builders::{
     FAILED, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_one, claim_request, control, event,
-    lane, lane_of, queue, secs, settle, settle_after, tenant, whole, worker,
+    lane, lane_of, queue, secs, seq_of, settle, settle_after, tenant, whole, worker,
 };
 use crate::reads::{
     all_lanes, all_runs, assert_moment, audit_page, changes, event_place, health, lane_detail, lane_page,
@@ -38,9 +38,9 @@ pub async fn a_lane_shows_its_buffered_events_in_order_and_bounded(world: &dyn W
     let receipts = append(&*store, (0..30).map(|_| event("chat", "k1").fixed(500))).await;
     let detail = lane_detail(&*store, &lane("chat", "k1")).await.expect("it is there");
     let told: Vec<_> = detail.events.iter().map(|e| e.seq).collect();
-    let expected: Vec<_> = receipts.iter().take(limits::PAGE_DEFAULT).map(|r| r.seq).collect();
+    let expected: Vec<_> = receipts.iter().take(limits::PAGE_DEFAULT).map(seq_of).collect();
     assert_eq!(told, expected);
-    assert_eq!((detail.row.buffered, detail.row.head_seq), (30, receipts[29].seq));
+    assert_eq!((detail.row.buffered, detail.row.head_seq), (30, seq_of(&receipts[29])));
     assert_eq!((detail.open_run, detail.current_run), (receipts[0].run_id, None));
 }
 
@@ -88,7 +88,7 @@ pub async fn an_event_is_found_wherever_it_is(world: &dyn World) {
     settle(&*store, &claim_one(&*store).await, SUCCEEDED).await;
     let place = event_place(&*store, &key, "a").await.expect("it is kept");
     assert_eq!((place.state, place.run_id), (Some(RunState::Succeeded), receipt.run_id));
-    assert_eq!(place.event.seq, receipt.seq);
+    assert_eq!(place.event.seq, seq_of(&receipt));
 }
 
 pub async fn a_run_is_shown_from_its_first_event_to_its_end(world: &dyn World) {
@@ -97,7 +97,8 @@ pub async fn a_run_is_shown_from_its_first_event_to_its_end(world: &dyn World) {
     let receipt = append_one(&*store, event("chat", "k1").fixed(20)).await;
     let id = receipt.run_id.expect("a run from the start");
     let open = run_detail(&*store, id).await.expect("an open run is shown").row;
-    assert_eq!((open.state, open.events, open.lo, open.hi), (RunState::Pending, 1, receipt.seq, receipt.seq));
+    let seq = seq_of(&receipt);
+    assert_eq!((open.state, open.events, open.lo, open.hi), (RunState::Pending, 1, seq, seq));
     assert_eq!((open.claims, open.attempts, open.fired_by, open.worker), (0, 0, None, None));
     assert_eq!((open.next_at, open.completed_at, open.claimed_at), (receipt.due_at, None, None));
     assert_moment(world, open.created_at, start, "created_at");
@@ -105,7 +106,7 @@ pub async fn a_run_is_shown_from_its_first_event_to_its_end(world: &dyn World) {
     let batch = claim_one(&*store).await;
     append_one(&*store, event("chat", "k1").fixed(500)).await;
     let running = run_detail(&*store, id).await.expect("it runs").row;
-    assert_eq!((running.state, running.events, running.hi), (RunState::Running, 1, receipt.seq));
+    assert_eq!((running.state, running.events, running.hi), (RunState::Running, 1, seq));
     assert_eq!((running.claims, running.attempts, running.token), (1, 1, batch.token));
     assert_eq!((running.lease_until, running.next_at), (Some(batch.lease_until), None));
     assert_eq!(running.fired_by, Some(FiredBy::Fixed));
@@ -121,7 +122,7 @@ pub async fn a_run_is_shown_from_its_first_event_to_its_end(world: &dyn World) {
     assert_eq!((row.state, row.claims, row.attempts, row.retries), (RunState::Failed, 2, 2, 1));
     assert_eq!((row.lease_until, row.next_at, row.lane.clone()), (None, None, lane("chat", "k1")));
     assert_eq!(row.completed_at, Some(row.updated_at));
-    assert_eq!(detail.list.iter().map(|e| e.seq).collect::<Vec<_>>(), [receipt.seq]);
+    assert_eq!(detail.list.iter().map(|e| e.seq).collect::<Vec<_>>(), [seq]);
     let mut told = changes(&detail.audit);
     told.reverse();
     assert_eq!(told, [Change::Claimed, Change::Retried, Change::Claimed, Change::Failed], "newest first");

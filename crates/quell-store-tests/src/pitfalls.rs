@@ -27,7 +27,8 @@ use crate::World;
 use crate::builders::{
     ATTEMPTS, LEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_none, claim_one,
     claim_one_as, claim_request, claim_request_by, control, event, event_in, extend, forget, ids, keys, lane,
-    lane_of, policy, refused, secs, seqs, settle, settle_after, sweep, try_append, try_settle, worker,
+    lane_of, policy, refused, secs, seq_of, seqs, settle, settle_after, sweep, try_append, try_settle,
+    worker,
 };
 use crate::reads::{
     all_lanes, all_runs, assert_moment, changes, event_place, health, lane_row, run_detail, state_of, totals,
@@ -231,7 +232,7 @@ pub async fn pitfall_17_every_sender_gets_a_number_or_an_error(world: &dyn World
     let mut set = JoinSet::new();
     for n in 0..30 {
         let store = if n % 2 == 0 { store.clone() } else { other.clone() };
-        set.spawn(async move { append_one(&*store, event("chat", "hot").quiet(20)).await.seq });
+        set.spawn(async move { seq_of(&append_one(&*store, event("chat", "hot").quiet(20)).await) });
     }
     let mut seqs = set.join_all().await;
     seqs.sort_unstable();
@@ -305,7 +306,8 @@ pub async fn pitfall_23_what_is_answered_under_contention_is_there(world: &dyn W
     for n in 0..20 {
         let store = store.clone();
         set.spawn(async move {
-            append_one(&*store, event("chat", "hot").id(&format!("e{n}")).max_events(3)).await.seq
+            let id = format!("e{n}");
+            seq_of(&append_one(&*store, event("chat", "hot").id(&id).max_events(3)).await)
         });
     }
     let mut delivered = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! [`assert_totals`] is the no-loss equation, counted and compared with the rows. [`assert_trail`] folds the audit: every
 //! record is a legal move from the state the one before it left, nobody claims a lane before the previous holder's
-//! attempt has ended, tokens rise, a reclaim names the worker it took the lane from, and the last record of a run is the
-//! state the run is shown in.
+//! attempt has ended, tokens rise, each end of an attempt belongs to the claim before it and names its worker, each refund
+//! is recorded, and the last record of a run is the state the run is shown in.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -205,72 +205,106 @@ pub async fn assert_trail(world: &dyn World) {
 
 /// [`assert_trail`] on what was read.
 pub fn check_trail(records: &[AuditRecord], runs: &[RunRow]) {
-    let mut ends: BTreeMap<RunId, RunState> = BTreeMap::new();
-    let mut claims: BTreeMap<RunId, u32> = BTreeMap::new();
-    let mut whole: BTreeMap<RunId, bool> = BTreeMap::new();
-    let mut tokens: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut holders: BTreeMap<u64, &AuditRecord> = BTreeMap::new();
     for (before, after) in records.iter().zip(records.iter().skip(1)) {
         assert!(before.id < after.id, "audit ids rise: {before:?} {after:?}");
         assert!(before.at <= after.at, "store time never goes back: {before:?} {after:?}");
     }
+    let mut trail = Trail::default();
     for record in records {
         let Some(run) = record.run else { continue };
-        let (from, to) = match (record.from, record.to) {
-            (Some(from), Some(to)) => (from, to),
-            _ => panic!("a record of a run says from what to what: {record:?}"),
-        };
-        if record.change == Change::Flushed {
-            assert_eq!(from, to, "a flush moves the time, not the state: {record:?}");
-        } else {
-            assert_eq!(lifecycle::next(from, record.change), Some(to), "a legal move: {record:?}");
-        }
-        if let Some(before) = ends.insert(run, to) {
-            assert_eq!(before, from, "a move starts where the one before it ended: {record:?}");
-        }
-        // The trail of a run is whole when it starts with a claim that follows nobody, or before any claim.
-        let first = record.change == Change::Claimed && record.prior_worker.is_none();
-        whole.entry(run).or_insert(first || record.token == 0);
-        match record.change {
-            Change::Flushed => {}
-            Change::Claimed => {
-                assert!(record.worker.is_some(), "a claim names its worker: {record:?}");
-                let last = tokens.insert(run.lane, record.token).unwrap_or(0);
-                assert!(record.token > last, "tokens of a lane strictly rise: {record:?}");
-                let held = holders.insert(run.lane, record);
-                assert!(held.is_none(), "two holders of one lane: {held:?} and {record:?}");
-                *claims.entry(run).or_default() += 1;
-            }
-            Change::Reclaimed | Change::Expired => {
-                assert!(
-                    record.prior_worker.is_some(),
-                    "a reclaim names the worker that was there: {record:?}"
-                );
-                if let Some(claim) = holders.remove(&run.lane) {
-                    assert_eq!(
-                        claim.token, record.token,
-                        "the end belongs to the claim before it: {record:?}"
-                    );
-                    assert_eq!(record.prior_worker, claim.worker, "and to its worker: {record:?}");
-                }
-            }
-            _ => {
-                if let Some(claim) = holders.remove(&run.lane) {
-                    assert_eq!(
-                        claim.token, record.token,
-                        "the end belongs to the claim before it: {record:?}"
-                    );
-                    assert_eq!(record.worker, claim.worker, "and to its worker: {record:?}");
-                }
-            }
+        if let Some((from, to)) = trail.step(run, record) {
+            trail.attempt(run, record, from, to);
         }
     }
     for row in runs {
-        if let Some(last) = ends.get(&row.id) {
+        if let Some(last) = trail.ends.get(&row.id) {
             assert_eq!(row.state, *last, "a run is in the state of its last record: {row:?}");
         }
-        if whole.get(&row.id) == Some(&true) && claims.contains_key(&row.id) {
-            assert_eq!(claims[&row.id], row.claims, "each claim has one record: {row:?}");
+        if trail.whole.get(&row.id) == Some(&true)
+            && let Some(claims) = trail.claims.get(&row.id)
+        {
+            let refunds = trail.refunds.get(&row.id).copied().unwrap_or_default();
+            assert_eq!(*claims, row.claims, "each claim has one record: {row:?}");
+            assert_eq!(claims - refunds, row.attempts, "each refund has one record: {row:?}");
+        }
+    }
+}
+
+/// The audit, folded.
+#[derive(Default)]
+struct Trail<'a> {
+    ends: BTreeMap<RunId, RunState>,
+    claims: BTreeMap<RunId, u32>,
+    refunds: BTreeMap<RunId, u32>,
+    /// Whether the trail of the run starts with its first claim, or before: older records may have been removed.
+    whole: BTreeMap<RunId, bool>,
+    tokens: BTreeMap<u64, u64>,
+    /// Per lane the claim whose attempt has not ended.
+    holders: BTreeMap<u64, &'a AuditRecord>,
+}
+
+impl<'a> Trail<'a> {
+    /// A legal move from where the record before it ended. Nothing when the record says nothing of a state.
+    fn step(&mut self, run: RunId, record: &'a AuditRecord) -> Option<(RunState, RunState)> {
+        let (from, to) = match (record.from, record.to) {
+            (Some(from), Some(to)) => (from, to),
+            // Runs that begin with a record: halves, and what was redriven (as new: into an open run that may be known).
+            (None, Some(RunState::Pending))
+                if matches!(record.change, Change::SplitOff | Change::Redriven) =>
+            {
+                assert!(record.other_run.is_some(), "it says where the events came from: {record:?}");
+                let before = self.ends.insert(run, RunState::Pending);
+                assert!(before.is_none_or(|b| b == RunState::Pending), "it was there before: {record:?}");
+                self.whole.entry(run).or_insert(true);
+                return None;
+            }
+            (None, None) if record.change == Change::Unblocked => return None,
+            _ => panic!("a record of a run says from what to what: {record:?}"),
+        };
+        assert_eq!(lifecycle::next(from, record.change), Some(to), "a legal move: {record:?}");
+        if let Some(before) = self.ends.insert(run, to) {
+            assert_eq!(before, from, "a move starts where the one before it ended: {record:?}");
+        }
+        let first = record.change == Change::Claimed && record.prior_worker.is_none();
+        self.whole.entry(run).or_insert(first || record.token == 0);
+        Some((from, to))
+    }
+
+    /// One holder at a time, and each end belongs to the claim before it.
+    fn attempt(&mut self, run: RunId, record: &'a AuditRecord, from: RunState, to: RunState) {
+        let held = record.verdict.is_none() || from == RunState::Running;
+        assert!(held, "only a holder has a verdict: {record:?}");
+        match (from, to) {
+            (RunState::Running, RunState::Running) => {
+                if let Some(claim) = self.holders.get(&run.lane) {
+                    assert_eq!((claim.run, claim.token), (record.run, record.token), "{record:?}");
+                }
+            }
+            (_, RunState::Running) => {
+                assert!(record.worker.is_some(), "a claim names its worker: {record:?}");
+                let last = self.tokens.insert(run.lane, record.token).unwrap_or(0);
+                assert!(record.token > last, "tokens of a lane strictly rise: {record:?}");
+                let held = self.holders.insert(run.lane, record);
+                assert!(held.is_none(), "two holders of one lane: {held:?} and {record:?}");
+                *self.claims.entry(run).or_default() += 1;
+            }
+            (RunState::Running, _) => {
+                let nobody = matches!(record.change, Change::Reclaimed | Change::Expired | Change::Restored);
+                assert!(!nobody || record.prior_worker.is_some(), "it names who was there: {record:?}");
+                let refunded = matches!(
+                    record.change,
+                    Change::Released | Change::Superseded | Change::Interrupted | Change::Restored
+                );
+                *self.refunds.entry(run).or_default() += u32::from(refunded);
+                if let Some(claim) = self.holders.remove(&run.lane) {
+                    let ended = (record.run, record.token);
+                    assert_eq!(ended, (claim.run, claim.token), "the end of the claim before it: {record:?}");
+                    let worker = record.prior_worker.as_ref().or(record.worker.as_ref());
+                    assert_eq!(worker, claim.worker.as_ref(), "and of its worker: {record:?}");
+                }
+            }
+            // What waits or has ended: nobody holds it, whoever holds another run of the lane.
+            _ => {}
         }
     }
 }

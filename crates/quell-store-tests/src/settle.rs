@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::World;
 use crate::builders::{
     ATTEMPTS, FAILED, RELEASE, RETRY, SUCCEEDED, append, append_one, claim, claim_none, claim_one,
-    claim_one_as, claim_request_by, event, ids, lane, policy, refused, secs, seqs, settle, settle_after,
-    settle_request, sweep, try_settle, worker,
+    claim_one_as, claim_request_by, event, ids, lane, policy, refused, secs, seq_of, seqs, settle,
+    settle_after, settle_request, sweep, try_settle, worker,
 };
 use crate::reads::{
     assert_moment, changes, event_place, health, lane_detail, lane_row, run_detail, totals, trail_of,
@@ -137,7 +137,10 @@ pub async fn failed_goes_to_the_dead_letter_with_payload_error_and_sequence_numb
     assert_eq!((settled.state, settled.next_at), (RunState::Failed, None));
     let detail = run_detail(&*store, batch.run_id).await.expect("it is kept");
     assert_eq!(detail.row.error.as_deref(), Some("never\u{e9}"));
-    assert_eq!(detail.list.iter().map(|e| e.seq).collect::<Vec<_>>(), [receipts[0].seq, receipts[1].seq]);
+    assert_eq!(
+        detail.list.iter().map(|e| e.seq).collect::<Vec<_>>(),
+        [seq_of(&receipts[0]), seq_of(&receipts[1])]
+    );
     assert_eq!(detail.list[0].payload.as_str(), "{\"b\":1.0}");
     assert_eq!(ids(&claim_one(&*store).await), ["c"], "the lane goes on");
 }

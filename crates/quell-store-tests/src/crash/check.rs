@@ -16,7 +16,6 @@ use std::path::Path;
 use quell_core::audit::AuditRecord;
 use quell_core::batch::RunId;
 use quell_core::inspect::{AuditFilter, LaneFilter, RunDetail, RunFilter};
-use quell_core::lane::is_settlement;
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::store::Store;
 use serde_json::Value;
@@ -194,7 +193,7 @@ impl Logs {
             .collect();
         for (run, token, state) in &self.settled {
             let end = ends.get(&(*run, *token)).unwrap_or_else(|| panic!("the settle of {run} is lost"));
-            assert!(is_settlement(end.change) && end.to == Some(*state), "{run} answered {state}: {end:?}");
+            assert!(end.verdict.is_some() && end.to == Some(*state), "{run} answered {state}: {end:?}");
         }
         for (run, token) in &self.lost {
             let end = ends.get(&(*run, *token)).unwrap_or_else(|| panic!("{run} was refused for no reason"));

@@ -214,13 +214,14 @@ async fn work_forever(store: &dyn Store, mut log: Log) {
 }
 
 fn claim_for(worker: &Arc<WorkerId>) -> ClaimRequest {
-    let policy = RunPolicy { lease: LEASE, max_attempts: ATTEMPTS, max_running: None };
+    let policy = RunPolicy { lease: LEASE, max_attempts: ATTEMPTS, ..RunPolicy::default() };
     ClaimRequest {
         worker: worker.clone(),
         queues: ClaimQueues::Any(Arc::new(policy)),
         tenant: None,
         max: 2,
         reclaim: true,
+        claim_id: None,
     }
 }
 

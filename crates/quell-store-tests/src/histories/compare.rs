@@ -100,7 +100,8 @@ impl Compare {
             if m.duplicate {
                 self.seen.insert("duplicate".into());
             }
-            self.seqs.pair(s.seq, m.seq, "seq of a receipt");
+            assert_eq!((s.seq.is_some(), s.state), (m.seq.is_some(), m.state), "{s:?} {m:?}");
+            self.seqs.pair(s.seq.unwrap_or(0), m.seq.unwrap_or(0), "seq of a receipt");
             self.maybe_run(s.run_id, m.run_id, "run of a receipt");
             self.maybe_time(s.due_at, m.due_at, "due time of a receipt");
         }
