@@ -15,5 +15,68 @@
 //! …
 //! {"idx":9,"process":0,"phase":"ok","op":{"dump":{"queues":[…],"events":[…],"runs":[…],"audit":[…]}}}
 //! ```
+//!
+//! # What a check is
+//!
+//! [`check`] goes over a history three times, each time once per record: it joins answers to questions (`index.rs`), ties
+//! every event that was delivered or dumped to the append that sent it (`known.rs`), and folds the audit trail of each
+//! lane in commit order (`fold.rs`). What the fold ends with is held against the dump, and every answer against the
+//! trail (`finish.rs`). The first broken promise is told with the records that show it; [`Summary`] counts what
+//! happened, so that a campaign can demand that everything did ([`Sometimes`]).
+//!
+//! The checker is strict where the history tells, and silent where it does not: a missing dump, policy or arrival time
+//! only means that fewer promises are looked at.
 
+mod fast;
+mod finish;
+mod fold;
 pub mod history;
+mod index;
+mod known;
+mod sometimes;
+mod table;
+mod tell;
+mod violation;
+
+#[cfg(test)]
+mod tests;
+
+use history::Record;
+pub use sometimes::{Sometimes, Thing};
+pub use table::Change;
+pub use violation::{Invariant, Violation};
+
+/// What a history that kept every promise contained.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    pub records: usize,
+    pub lanes: usize,
+    /// Different events that were sent.
+    pub events: usize,
+    /// Claims in the audit.
+    pub claims: usize,
+    pub sometimes: Sometimes,
+}
+
+/// Checks a history, in the order of the slice. The first violation is returned.
+pub fn check(records: &[Record]) -> Result<Summary, Box<Violation>> {
+    judged(records).map_err(|fault| Box::new(fault.told(records)))
+}
+
+fn judged(records: &[Record]) -> Result<Summary, Box<violation::Fault>> {
+    let mut index = index::Index::of(records)?;
+    known::check(&mut index)?;
+    let mut claims = index.claims.len();
+    if let Some(dump) = index.dump {
+        let fold = fold::Fold::of(&mut index, &dump.audit)?;
+        claims = fold.attempts.len();
+        finish::check(fold, dump)?;
+    }
+    Ok(Summary {
+        records: records.len(),
+        lanes: index.lanes.len(),
+        events: index.events.len(),
+        claims,
+        sometimes: index.some,
+    })
+}

@@ -1,0 +1,444 @@
+//! A claim in the trail: who may be claimed, which events it gets, and when.
+
+use super::{Attempt, Fold, Kind, Run};
+use crate::history::{AuditEntry, Claim, DuringRun, FiredBy, RetryWith, State};
+use crate::index::Loc;
+use crate::sometimes::Thing;
+use crate::table::Change;
+use crate::violation::{Checked, Fault, Invariant};
+
+impl<'a> Fold<'_, 'a> {
+    pub(super) fn claimed(&mut self, entry: &'a AuditEntry) -> Checked {
+        let Some(number) = entry.run else {
+            return Err(self.wrong(entry, Invariant::AuditIsState, "a claim without a run", "its run"));
+        };
+        self.may_be_claimed(entry, number)?;
+        let told = self.index.claims.get(&entry.token).map(|told| told.claim);
+        if told.is_none() {
+            self.index.some.saw(Thing::UnknownClaimHappened);
+        }
+        if let Some(told) = told
+            && (told.run, told.attempt) != (number, entry.attempt)
+        {
+            let what = format!("the worker was told run {}, attempt {}", told.run, told.attempt);
+            let expected = format!("run {number}, attempt {}, as in the trail", entry.attempt);
+            return Err(self.wrong(entry, Invariant::AuditIsState, what, expected));
+        }
+        let first = !self.runs.contains_key(&number);
+        if first {
+            let mut run = Run::new(self.lane.id, State::Pending, Kind::Plain);
+            if self.truncated && (entry.attempt > 1 || entry.from == Some(State::Retryable)) {
+                (run.unknown, run.attempts) = (true, entry.attempt.saturating_sub(1));
+                run.state = entry.from.unwrap_or(State::Pending);
+            }
+            self.runs.insert(number, run);
+        }
+        self.is_legal(entry, number)?;
+        self.counts_attempt(entry, number, told)?;
+        let unknown = self.runs[&number].unknown;
+        if !unknown {
+            self.not_early(entry, number, first, told)?;
+            if first { self.first_batch(entry, number, told)? } else { self.same_batch(entry, number, told)? }
+        }
+        self.revision(entry, number, told)?;
+        self.take_up(entry, number);
+        Ok(())
+    }
+
+    /// The lane is free, and it is this run's turn.
+    fn may_be_claimed(&self, entry: &AuditEntry, number: u64) -> Checked {
+        let lane = &self.lane;
+        if let Some(current) = lane.current {
+            let running = self.runs[&current].state == State::Running;
+            if running {
+                let what =
+                    format!("run {current} still holds the lane with token {}", self.runs[&current].token);
+                return Err(self.wrong(entry, Invariant::OneLease, what, "one live lease per lane"));
+            }
+            if current != number {
+                let what = format!("run {number} was claimed while run {current} waits for its next attempt");
+                return Err(self.wrong(entry, Invariant::SerialCommits, what, "a retry is never overtaken"));
+            }
+        }
+        if lane.paused {
+            let what = "the lane is paused";
+            return Err(self.wrong(entry, Invariant::Pause, what, "no claim before it is resumed"));
+        }
+        if let Some(failed) = lane.blocked {
+            let what = format!("the lane is blocked by run {failed}");
+            return Err(self.wrong(
+                entry,
+                Invariant::Block,
+                what,
+                "no claim before an operator ends the block",
+            ));
+        }
+        if let Some(failed) = lane.must_block {
+            let what = format!("run {failed} failed on a queue that blocks, and the lane went on");
+            return Err(self.wrong(entry, Invariant::Block, what, "blocked"));
+        }
+        if entry.token <= lane.last_token {
+            let what = format!("token {} after {}", entry.token, lane.last_token);
+            return Err(self.wrong(entry, Invariant::TokensRise, what, "tokens of a lane strictly rise"));
+        }
+        let mine = self.runs.get(&number);
+        let waits = |kind| {
+            lane.waiting.iter().copied().find(|other| *other != number && self.runs[other].kind == kind)
+        };
+        if mine.is_none()
+            && let Some(other) = waits(Kind::Half).or_else(|| waits(Kind::Redriven))
+        {
+            let what = format!("new events were handed out while run {other} waits to be claimed");
+            let expected = "halves and redriven runs go before anything buffered";
+            return Err(self.wrong(entry, Invariant::SerialCommits, what, expected));
+        }
+        if let Some(mine) = mine.filter(|run| run.kind == Kind::Half) {
+            let earlier = lane.waiting.iter().find(|other| {
+                let run = &self.runs[*other];
+                run.kind == Kind::Half && run.root == mine.root && self.lowest(run) < self.lowest(mine)
+            });
+            if let Some(other) = earlier {
+                let what = format!("half {number} was claimed before {other}");
+                return Err(self.wrong(entry, Invariant::SerialCommits, what, "the left half first"));
+            }
+        }
+        Ok(())
+    }
+
+    fn lowest(&self, run: &Run<'_>) -> u64 {
+        run.batch.first().map_or(0, |&seq| self.index.seqs[seq as usize].seq)
+    }
+
+    fn counts_attempt(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) -> Checked {
+        let policy = self.index.policy(self.lane.id);
+        let run = &self.runs[&number];
+        let counted = run.attempts + 1;
+        if entry.attempt != counted {
+            let what = format!("the claim counts as attempt {}", entry.attempt);
+            let expected = format!("attempt {counted}: {} claims so far, less the refunds", run.claims);
+            return Err(self.wrong(entry, Invariant::Attempts, what, expected));
+        }
+        let max = match (run.kind, told) {
+            (Kind::Half, _) => Some(1),
+            (_, Some(told)) => Some(told.max_attempts),
+            (_, None) => policy.map(|p| p.max_attempts),
+        };
+        if let Some(max) = max
+            && (counted > max || (run.kind == Kind::Half && told.is_some_and(|t| t.max_attempts != 1)))
+        {
+            let what = format!("attempt {counted} of a run that has {max}");
+            return Err(self.wrong(entry, Invariant::Attempts, what, "attempts never go above their budget"));
+        }
+        if let Some(run) = self.runs.get_mut(&number) {
+            run.attempts = counted;
+            run.claims += 1;
+            run.max_attempts = max;
+        }
+        Ok(())
+    }
+
+    /// In store time: not before the window is over, or the wait that the last attempt left behind.
+    fn not_early(&self, entry: &AuditEntry, number: u64, first: bool, told: Option<&Claim>) -> Checked {
+        let policy = self.index.policy(self.lane.id);
+        let run = &self.runs[&number];
+        let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
+        let window = &self.lane.window;
+        if let Some(policy) = policy
+            && (first || (gave_way && self.lane.open.iter().any(|&s| self.is_solid(s))))
+            && let Some(due) = window.due(policy)
+            && entry.at < due
+        {
+            let what = format!("claimed at {}", entry.at);
+            let expected = format!("not before {due}: {:?}", policy.window);
+            return Err(self.wrong(entry, Invariant::NotEarly, what, expected));
+        }
+        if let (true, Some(policy), Some(told)) = (first, policy, told) {
+            let honest = match told.fired_by {
+                FiredBy::Count => window.count_reached(policy),
+                FiredBy::Bytes => window.bytes_reached(policy),
+                FiredBy::Flush => window.was_flushed(),
+                _ => true,
+            };
+            if !honest {
+                let what = format!("the claim says fired_by {:?}, which never happened", told.fired_by);
+                return Err(self.wrong(
+                    entry,
+                    Invariant::NotEarly,
+                    what,
+                    "the reason that closed the window",
+                ));
+            }
+        }
+        if let Some(until) = run.not_before
+            && entry.at < until
+        {
+            let what = format!("claimed again at {}", entry.at);
+            let expected = format!("not before {until}, which its last attempt left behind");
+            return Err(self.wrong(entry, Invariant::NotEarly, what, expected));
+        }
+        Ok(())
+    }
+
+    /// The first claim of a run cuts its batch out of the open run: a prefix, as long as the bounds allow.
+    fn first_batch(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) -> Checked {
+        let batch = self.cut(entry, number, told, 0)?;
+        if let Some(run) = self.runs.get_mut(&number) {
+            run.batch = batch;
+        }
+        self.within_bounds(entry, number)
+    }
+
+    /// Takes from the open run what a claim took from it; `from` events of what was told are not from there.
+    fn cut(
+        &mut self,
+        entry: &AuditEntry,
+        number: u64,
+        told: Option<&Claim>,
+        from: usize,
+    ) -> Result<Vec<u32>, Box<Fault>> {
+        let upto = match told.and_then(|t| t.events.last()) {
+            Some(last) => last.seq,
+            None => entry.upto_seq,
+        };
+        if let Some(told) = told {
+            self.is_prefix(entry, told, from)?;
+            if entry.upto_seq != upto {
+                let what = format!("the trail says up to {}, the worker was told {upto}", entry.upto_seq);
+                return Err(self.wrong(entry, Invariant::AuditIsState, what, "the same batch"));
+            }
+        }
+        let mut batch = Vec::new();
+        while let Some(&seq) = self.lane.open.front() {
+            let one = &mut self.index.seqs[seq as usize];
+            if one.seq > upto {
+                break;
+            }
+            one.place = Loc::Run(number);
+            batch.push(seq);
+            self.lane.open.pop_front();
+        }
+        if batch.is_empty() {
+            let what = format!("a batch up to {upto} was claimed, and no such event waits");
+            return Err(self.wrong(entry, Invariant::WholeBatch, what, "at least one event that waits"));
+        }
+        if let Some(&next) = self.lane.open.front() {
+            self.index.some.saw(Thing::LeftOver);
+            self.lane.window = self.lane.window.leftover(self.index.seqs[next as usize].received_at);
+        }
+        Ok(batch)
+    }
+
+    /// What was told is the front of the open run, without a gap.
+    fn is_prefix(&self, entry: &AuditEntry, told: &Claim, from: usize) -> Checked {
+        let events = &told.events[from..];
+        let mut open =
+            self.lane.open.iter().filter(|&&s| self.is_solid(s)).map(|&s| &self.index.seqs[s as usize]);
+        let mut inside = false;
+        let mut last = 0;
+        for event in events {
+            let Some(&seq) = self.index.by_seq.get(&event.seq) else { continue };
+            if event.seq <= last {
+                let what = format!("event {} was handed out after {last}", event.seq);
+                let fault =
+                    self.wrong(entry, Invariant::SerialCommits, what, "events in the order of their numbers");
+                return Err(fault.seq(event.seq));
+            }
+            last = event.seq;
+            if !self.is_solid(seq) {
+                continue;
+            }
+            match self.place(seq) {
+                Loc::Open => {}
+                Loc::Run(other) => {
+                    let what = format!("event {} was handed out, and it belongs to run {other}", event.seq);
+                    let expected = "a second delivery only by retry, merge, split or redrive";
+                    return Err(self
+                        .wrong(entry, Invariant::ExplainedDuplicates, what, expected)
+                        .seq(event.seq));
+                }
+                Loc::Nowhere => {
+                    let what = format!("event {} was handed out before it arrived", event.seq);
+                    return Err(self.wrong(entry, Invariant::WholeBatch, what, "only events that wait"));
+                }
+            }
+            if let Some(waits) = open.next()
+                && waits.seq != event.seq
+            {
+                let invariant = if inside { Invariant::WholeBatch } else { Invariant::SerialCommits };
+                let what = format!("event {} was handed out while {} waits", event.seq, waits.seq);
+                let fault = self.wrong(entry, invariant, what, "everything from the first waiting event on");
+                return Err(fault.seq(waits.seq));
+            }
+            inside = true;
+        }
+        Ok(())
+    }
+
+    /// The batch keeps its bounds, and nothing that fits was left behind.
+    fn within_bounds(&mut self, entry: &AuditEntry, number: u64) -> Checked {
+        let run = &self.runs[&number];
+        let sizes = |s: &u32| self.index.events[self.index.seqs[*s as usize].event as usize].bytes;
+        let (count, bytes) = (run.batch.len() as u64, run.batch.iter().map(sizes).sum::<u64>());
+        self.index.some.saw(if count == 1 { Thing::BatchOfOne } else { Thing::BatchOfMany });
+        let Some(policy) = self.index.policy(self.lane.id).filter(|_| !self.lane.window.own) else {
+            return Ok(());
+        };
+        if count == policy.max_events {
+            self.index.some.saw(Thing::BatchAtCap);
+        }
+        let solid = self.runs[&number].batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
+        if solid > policy.max_events || (bytes > policy.max_bytes && solid > 1 && self.index.edits.is_empty())
+        {
+            let what = format!("a batch of {count} events, {bytes} bytes");
+            let expected = format!("at most {} events, {} bytes", policy.max_events, policy.max_bytes);
+            return Err(self.wrong(entry, Invariant::WholeBatch, what, expected));
+        }
+        let next = self.lane.open.iter().find(|&&s| self.is_solid(s));
+        if let Some(next) = next
+            && count < policy.max_events
+            && bytes + sizes(next) <= policy.max_bytes
+        {
+            let seq = self.index.seqs[*next as usize].seq;
+            let what = format!("event {seq} was left behind by a batch of {count} events, {bytes} bytes");
+            let expected =
+                format!("everything up to {} events, {} bytes", policy.max_events, policy.max_bytes);
+            return Err(self.wrong(entry, Invariant::WholeBatch, what, expected).seq(seq));
+        }
+        Ok(())
+    }
+
+    /// A later claim of a run repeats its batch, or takes newer events in behind it.
+    fn same_batch(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) -> Checked {
+        let run = &self.runs[&number];
+        if run.claims > 1 {
+            self.index.some.saw(Thing::Redelivery);
+        }
+        if let (Kind::Redriven, 1, Some(told)) = (run.kind, run.claims, told) {
+            self.narrow(number, told);
+        }
+        let run = &self.runs[&number];
+        let had: Vec<u64> = run
+            .batch
+            .iter()
+            .filter(|&&s| self.is_solid(s))
+            .map(|&s| self.index.seqs[s as usize].seq)
+            .collect();
+        let hi = run.batch.last().map_or(0, |&s| self.index.seqs[s as usize].seq);
+        let mut old = 0;
+        let merges = match told {
+            Some(told) => {
+                let solid = |seq: u64| self.index.by_seq.get(&seq).is_none_or(|&s| self.is_solid(s));
+                let now: Vec<u64> = told.events.iter().map(|e| e.seq).filter(|&s| solid(s)).collect();
+                if now.len() < had.len() || now[..had.len()] != had[..] {
+                    let what = format!("the batch was {had:?} and is now {now:?}");
+                    let expected = "every attempt of a run gets the same events, newer ones only behind them";
+                    return Err(self.wrong(entry, Invariant::FrozenBatch, what, expected));
+                }
+                old = told.events.partition_point(|e| e.seq <= hi);
+                now.len() > had.len()
+            }
+            None => entry.upto_seq > hi && !had.is_empty(),
+        };
+        if merges {
+            self.may_merge(entry, number)?;
+            let taken = self.cut(entry, number, told, old)?;
+            if let Some(run) = self.runs.get_mut(&number) {
+                run.batch.extend(taken);
+                run.merges += 1;
+            }
+            return self.within_bounds(entry, number);
+        }
+        self.should_have_merged(entry, number)
+    }
+
+    /// A redrive may concern some events of its run only; its first claim tells which.
+    fn narrow(&mut self, number: u64, told: &Claim) {
+        let Some(run) = self.runs.get_mut(&number) else { return };
+        let from = run.root;
+        let seqs = &mut self.index.seqs;
+        run.batch.retain(|&s| {
+            let one = &mut seqs[s as usize];
+            let stays = told.events.iter().any(|e| e.seq == one.seq);
+            if !stays {
+                one.place = Loc::Run(from);
+            }
+            stays
+        });
+    }
+
+    fn may_merge(&self, entry: &AuditEntry, number: u64) -> Checked {
+        let run = &self.runs[&number];
+        if run.held {
+            let what = "newer events were merged into a run that was held";
+            return Err(self.wrong(entry, Invariant::Held, what, "its batch is frozen"));
+        }
+        let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
+        let allowed = gave_way
+            || self
+                .index
+                .policy(self.lane.id)
+                .is_none_or(|p| p.retry_with == RetryWith::Newer || p.during_run != DuringRun::Queue);
+        if !allowed || run.kind != Kind::Plain {
+            let what = "newer events were merged into the run";
+            return Err(self.wrong(entry, Invariant::FrozenBatch, what, "its batch is frozen by policy"));
+        }
+        if run.last_end == Some(Change::Retried) && run.max_attempts == Some(run.attempts) {
+            let what = "the last attempt took newer events in";
+            return Err(self.wrong(entry, Invariant::FrozenBatch, what, "it repeats what has failed before"));
+        }
+        Ok(())
+    }
+
+    /// A run that gave way forms one batch with what it gave way to, if there is room.
+    fn should_have_merged(&self, entry: &AuditEntry, number: u64) -> Checked {
+        let run = &self.runs[&number];
+        let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
+        let Some(policy) = self.index.policy(self.lane.id) else { return Ok(()) };
+        let Some(&next) = self.lane.open.iter().find(|&&s| self.is_solid(s)) else { return Ok(()) };
+        let sizes = |s: &u32| self.index.events[self.index.seqs[*s as usize].event as usize].bytes;
+        let (count, bytes) = (run.batch.len() as u64, run.batch.iter().map(sizes).sum::<u64>());
+        let room = count < policy.max_events && bytes + sizes(&next) <= policy.max_bytes;
+        if gave_way && room && !self.lane.window.own {
+            let seq = self.index.seqs[next as usize].seq;
+            let what = format!("the run gave way to newer events and did not take {seq} in");
+            return Err(self
+                .wrong(entry, Invariant::WholeBatch, what, "old and new form one batch")
+                .seq(seq));
+        }
+        Ok(())
+    }
+
+    fn revision(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) -> Checked {
+        let Some(told) = told else { return Ok(()) };
+        let run = &self.runs[&number];
+        let first = run.first_revision.unwrap_or_else(|| told.revision.saturating_sub(run.merges));
+        if told.revision != first + run.merges {
+            let what = format!("revision {}", told.revision);
+            let expected = format!("revision {}: {first} and {} merges", first + run.merges, run.merges);
+            return Err(self.wrong(entry, Invariant::Revision, what, expected));
+        }
+        if let Some(run) = self.runs.get_mut(&number) {
+            run.first_revision = Some(first);
+        }
+        Ok(())
+    }
+
+    /// From here on the run is held.
+    fn take_up(&mut self, entry: &'a AuditEntry, number: u64) {
+        let extended = self.index.extended.get(&entry.token).copied();
+        self.lane.last_token = entry.token;
+        self.lane.current = Some(number);
+        self.lane.waiting.retain(|&other| other != number);
+        let Some(run) = self.runs.get_mut(&number) else { return };
+        if run.claims > 1 && run.worker.is_some() && run.worker != entry.worker.as_ref() {
+            self.index.some.saw(Thing::ReclaimByAnother);
+        }
+        run.state = State::Running;
+        run.token = entry.token;
+        run.worker = entry.worker.as_ref();
+        run.lease_until = entry.next_at.max(extended);
+        run.not_before = None;
+        let (events, attempt) = (run.batch.len(), run.attempts);
+        self.attempts.insert(entry.token, Attempt { run: number, events, number: attempt, end: None });
+    }
+}
