@@ -345,7 +345,7 @@ impl Default for AppendPolicy {
 }
 
 /// One event on its way in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     pub lane: LaneKey,
     pub id: NewEventId,

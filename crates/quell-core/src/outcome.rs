@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::NewEvent;
 use crate::limits;
 
 /// What becomes of the run.
@@ -85,11 +86,22 @@ pub struct Outcome {
     pub result: Option<serde_json::Value>,
     /// Named numbers: tokens, pages, cents.
     pub usage: BTreeMap<String, f64>,
+    /// Succeed only if nothing newer than this sequence number has arrived; otherwise the run gives way.
+    pub if_head: Option<u64>,
+    /// Follow-up work, stored in the transaction that ends the run and only if it ends.
+    pub events: Vec<NewEvent>,
 }
 
 impl Outcome {
     pub fn succeeded() -> Self {
-        Outcome { verdict: Verdict::Succeeded, error: None, result: None, usage: BTreeMap::new() }
+        Outcome {
+            verdict: Verdict::Succeeded,
+            error: None,
+            result: None,
+            usage: BTreeMap::new(),
+            if_head: None,
+            events: Vec::new(),
+        }
     }
 
     /// Try again after the queue's backoff.
@@ -107,6 +119,33 @@ impl Outcome {
 
     pub fn release(reason: impl Into<String>) -> Self {
         Outcome { verdict: Verdict::Release, ..Outcome::retry(reason) }
+    }
+
+    /// Give way to newer events: batch and newer events become one, the attempt is refunded. Without newer events, or
+    /// when the run has given way too often, it is tried again after the queue's backoff.
+    pub fn superseded() -> Self {
+        Outcome { verdict: Verdict::Superseded, ..Outcome::succeeded() }
+    }
+
+    /// Stopped because newer events interrupted the run. A worker says this by itself when it stops a handler.
+    pub fn interrupted() -> Self {
+        Outcome { verdict: Verdict::Interrupted, ..Outcome::succeeded() }
+    }
+
+    /// Succeed only if nothing newer than `head_seq` has arrived: the envelope's, for a handler whose only effect is
+    /// its outcome. Otherwise the run gives way to the newer events.
+    #[must_use]
+    pub fn if_head(mut self, head_seq: u64) -> Self {
+        self.if_head = Some(head_seq);
+        self
+    }
+
+    /// Follow-up work: stored together with the end of the run, or not at all. Its id is `run_id/n`, so a repeated
+    /// settlement makes no second one.
+    #[must_use]
+    pub fn then(mut self, event: NewEvent) -> Self {
+        self.events.push(event);
+        self
     }
 
     #[must_use]

@@ -18,6 +18,8 @@ mod worker_loop;
 mod worker_state;
 
 #[cfg(test)]
+mod giving_way_tests;
+#[cfg(test)]
 mod run_driver_tests;
 #[cfg(test)]
 mod worker_loop_tests;

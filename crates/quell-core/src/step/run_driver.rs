@@ -11,6 +11,17 @@
 //! At `stop_at` without a confirmed renewal the handler is stopped, and the run is handed back if the store still takes
 //! it. A refused renewal (`lost lease`) stops the handler at once, and nothing is settled: somebody else has the run.
 //!
+//! # Giving way
+//!
+//! A renewal also tells whether newer events interrupted the run or an operator cancelled it. Then the handler is told
+//! (`Stopping`, [`RunDriver::is_unwanted`]), stopped after its `stop_grace`, and the attempt settled as `interrupted` or
+//! handed back, which the store turns into the cancellation. So that this does not wait for the next heartbeat,
+//! [`RunInput::Look`] brings a renewal forward, at most one per `look_every`: a run shorter than that pays for none. A
+//! handler that answers in the same moment is believed.
+//!
+//! A handler that asked at the gate and was told to give way ([`RunInput::GaveWay`]) has ended its own attempt: it may
+//! clean up for a moment, then it is stopped, and nothing more is settled or renewed.
+//!
 //! # The end
 //!
 //! An outcome that arrives while a renewal is in flight waits for its answer, so that renewal and settlement never race.
@@ -25,6 +36,7 @@ use super::run_state::{HandlerEnd, OnError, RunEffect, RunEnd, RunInput, RunPhas
 use crate::clock::Tick;
 use crate::error::{ErrorKind, StoreError, StoreResult};
 use crate::lease;
+use crate::lifecycle::RunState;
 use crate::limits;
 use crate::outcome::{Outcome, Verdict};
 use crate::store::{ExtendRequest, Extended, SettleRequest, Settled};
@@ -32,6 +44,8 @@ use crate::store::{ExtendRequest, Extended, SettleRequest, Settled};
 /// The first pause before a settlement is repeated; it doubles up to [`SETTLE_PAUSE_MAX`].
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 const SETTLE_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a handler may go on after the gate told it to give way: its run may be under way elsewhere.
+const GAVE_WAY_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a handler was told to stop; decides what is settled afterwards.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +54,26 @@ enum Stop {
     LeaseUnsure,
     TimeLimit,
     Lost(StoreError),
+    /// Newer events want to be part of the batch.
+    Interrupted,
+    /// An operator ended the run.
+    Cancelled,
+    /// The gate has ended the attempt; the run stands so.
+    GaveWay(RunState),
+}
+
+impl Stop {
+    fn why(&self) -> &'static str {
+        match self {
+            Stop::Shutdown => "the worker is stopping",
+            Stop::LeaseUnsure => "the lease could not be renewed in time",
+            Stop::TimeLimit => "the time limit has passed",
+            Stop::Lost(_) => "the lease was taken back",
+            Stop::Interrupted => "newer events interrupted it",
+            Stop::Cancelled => "an operator cancelled it",
+            Stop::GaveWay(_) => "it gave way to newer events",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -54,9 +88,15 @@ pub struct RunDriver {
     next_beat: Tick,
     /// When the extend in flight was sent.
     extending: Option<Tick>,
+    /// When the claim or the latest extend was sent: what the store has told since is not known yet.
+    heard: Tick,
+    /// Something happened in the store since.
+    look: bool,
     time_limit_at: Option<Tick>,
     finish_by: Option<Tick>,
     stop: Option<Stop>,
+    /// The handler was told that its work is not wanted any more, and is stopped at this moment if it has not ended.
+    unwanted: Option<(Tick, Stop)>,
     /// Decided by the handler's end, fixed from then on.
     report: Option<SettleRequest>,
     settling: bool,
@@ -77,9 +117,12 @@ impl RunDriver {
             stop_at: lease::stop_at(sent, lease),
             next_beat: sent.after(lease::heartbeat_every(lease)),
             extending: None,
+            heard: sent,
+            look: false,
             time_limit_at: None,
             finish_by: None,
             stop: None,
+            unwanted: None,
             report: None,
             settling: false,
             settle_at: Tick::default(),
@@ -101,6 +144,12 @@ impl RunDriver {
         self.stop_at
     }
 
+    /// Whether what the handler does is no longer wanted: it was interrupted, cancelled, or gave way.
+    pub fn is_unwanted(&self) -> bool {
+        let stopped = matches!(self.stop, Some(Stop::Interrupted | Stop::Cancelled | Stop::GaveWay(_)));
+        stopped || self.unwanted.is_some()
+    }
+
     pub fn step(&mut self, now: Tick, input: RunInput, out: &mut Vec<RunEffect>) {
         if self.phase == RunPhase::Done {
             return;
@@ -110,6 +159,9 @@ impl RunDriver {
             RunInput::Extended(answer) => self.extended(now, answer, out),
             RunInput::HandlerEnded(end) => self.handler_ended(end, out),
             RunInput::Settled(answer) => self.settled(now, answer, out),
+            RunInput::Look => self.look = true,
+            RunInput::GaveWay { state, .. } => self.gave_way(now, state, out),
+            RunInput::Lost(error) => self.lost(error, out),
             RunInput::Shutdown { finish_by } => self.shutdown(finish_by, out),
         }
         match self.phase {
@@ -127,8 +179,11 @@ impl RunDriver {
 
     /// Before the handler starts: renew first if little is left, give up if nothing is.
     fn before_dispatch(&mut self, now: Tick, out: &mut Vec<RunEffect>) {
-        if let Some(Stop::Lost(error)) = &self.stop {
-            return self.end(RunEnd::Lost(error.clone()), out);
+        match &self.stop {
+            Some(Stop::Lost(error)) => return self.end(RunEnd::Lost(error.clone()), out),
+            Some(Stop::Interrupted) => return self.decide(Outcome::interrupted()),
+            Some(Stop::Cancelled) => return self.decide(cancelled()),
+            _ => {}
         }
         if now >= self.stop_at {
             return self.decide(Outcome::release("the lease was nearly over before the handler could start"));
@@ -167,16 +222,22 @@ impl RunDriver {
             }
             return;
         }
+        match &self.unwanted {
+            Some((at, stop)) if now >= *at => return self.stop_handler(stop.clone(), out),
+            // The attempt is over: there is no lease to keep.
+            Some((_, Stop::GaveWay(_))) => return,
+            _ => {}
+        }
         if now >= self.stop_at {
-            return self.stop_handler(Stop::LeaseUnsure, "the lease could not be renewed in time", out);
+            return self.stop_handler(Stop::LeaseUnsure, out);
         }
         if self.finish_by.is_some_and(|at| now >= at) {
-            return self.stop_handler(Stop::Shutdown, "the worker is stopping", out);
+            return self.stop_handler(Stop::Shutdown, out);
         }
         if self.time_limit_at.is_some_and(|at| now >= at) {
-            return self.stop_handler(Stop::TimeLimit, "the time limit has passed", out);
+            return self.stop_handler(Stop::TimeLimit, out);
         }
-        if now >= self.next_beat && self.extending.is_none() {
+        if now >= self.beat_at() && self.extending.is_none() {
             self.extend(now, out);
         }
     }
@@ -192,8 +253,16 @@ impl RunDriver {
         }
     }
 
+    /// The next renewal: at the heartbeat, or earlier to learn what happened.
+    fn beat_at(&self) -> Tick {
+        let look_at = self.heard.after(self.settings.look_every);
+        if self.look { self.next_beat.min(look_at) } else { self.next_beat }
+    }
+
     fn extend(&mut self, now: Tick, out: &mut Vec<RunEffect>) {
         self.extending = Some(now);
+        self.heard = now;
+        self.look = false;
         let RunTicket { run_id, token, .. } = self.ticket;
         out.push(RunEffect::Extend(ExtendRequest { run_id, token, lease: self.settings.lease }));
     }
@@ -202,29 +271,79 @@ impl RunDriver {
         let Some(sent) = self.extending.take() else { return };
         let lease = self.settings.lease;
         match answer {
-            Ok(_) => {
+            Ok(beat) => {
                 self.stop_at = self.stop_at.max(lease::stop_at(sent, lease));
                 self.next_beat = sent.after(lease::heartbeat_every(lease));
-            }
-            Err(error) if is_lost(&error) => match self.phase {
-                RunPhase::Claiming => self.stop = Some(Stop::Lost(error)),
-                // The handler has ended already: nothing to stop, and nothing may be settled.
-                RunPhase::Processing if self.report.is_some() => self.end(RunEnd::Lost(error), out),
-                RunPhase::Processing if self.stop.is_none() => {
-                    self.stop_handler(Stop::Lost(error), "the lease was taken back", out);
+                if beat.cancel {
+                    self.not_wanted(now, self.settings.stop_grace, Stop::Cancelled, out);
+                } else if beat.interrupt {
+                    self.not_wanted(now, self.settings.stop_grace, Stop::Interrupted, out);
                 }
-                RunPhase::Processing => self.stop = Some(Stop::Lost(error)),
-                // The settlement in flight will be told the same.
-                RunPhase::ReportingSuccess | RunPhase::ReportingFailure | RunPhase::Done => {}
-            },
+            }
+            Err(error) if is_lost(&error) => self.lost(error, out),
             // Not confirmed: try again soon, so that several tries fit before `stop_at`.
             Err(_) => self.next_beat = now.after((lease / 20).min(Duration::from_secs(1))),
+        }
+    }
+
+    /// The store says that this token holds nothing (any more).
+    fn lost(&mut self, error: StoreError, out: &mut Vec<RunEffect>) {
+        if self.gave_way_to().is_some() {
+            return; // That is known.
+        }
+        match self.phase {
+            RunPhase::Claiming => self.stop = Some(Stop::Lost(error)),
+            // The handler has ended already: nothing to stop, and nothing may be settled.
+            RunPhase::Processing if self.report.is_some() => self.end(RunEnd::Lost(error), out),
+            RunPhase::Processing if self.stop.is_none() => self.stop_handler(Stop::Lost(error), out),
+            RunPhase::Processing => self.stop = Some(Stop::Lost(error)),
+            // The settlement in flight will be told the same.
+            RunPhase::ReportingSuccess | RunPhase::ReportingFailure | RunPhase::Done => {}
+        }
+    }
+
+    /// Tells the handler that its work is not wanted any more; it is stopped a little later.
+    fn not_wanted(&mut self, now: Tick, grace: Duration, stop: Stop, out: &mut Vec<RunEffect>) {
+        match self.phase {
+            RunPhase::Claiming if self.stop.is_none() => self.stop = Some(stop),
+            RunPhase::Processing
+                if self.report.is_none() && self.stop.is_none() && self.unwanted.is_none() =>
+            {
+                self.unwanted = Some((now.after(grace).min(self.stop_at), stop));
+                out.push(RunEffect::Stopping);
+            }
+            // It has ended or is being stopped: what it answers goes to the store, which knows best.
+            _ => {}
+        }
+    }
+
+    /// The gate ended the attempt: whatever the handler answers from here on, nothing more is settled.
+    fn gave_way(&mut self, now: Tick, state: RunState, out: &mut Vec<RunEffect>) {
+        if self.phase != RunPhase::Processing || self.report.is_some() {
+            return self.end(RunEnd::Settled { state }, out);
+        }
+        match self.stop {
+            Some(_) => self.stop = Some(Stop::GaveWay(state)),
+            None => {
+                self.unwanted = None;
+                self.not_wanted(now, GAVE_WAY_GRACE, Stop::GaveWay(state), out);
+            }
+        }
+    }
+
+    fn gave_way_to(&self) -> Option<RunState> {
+        match (&self.stop, &self.unwanted) {
+            (Some(Stop::GaveWay(state)), _) | (_, Some((_, Stop::GaveWay(state)))) => Some(*state),
+            _ => None,
         }
     }
 
     fn handler_ended(&mut self, end: HandlerEnd, out: &mut Vec<RunEffect>) {
         if self.phase != RunPhase::Processing || self.report.is_some() {
             return;
+        }
+        if let Some(state) = self.gave_way_to() {
+            return self.end(RunEnd::Settled { state }, out);
         }
         if let Some(Stop::Lost(error)) = &self.stop {
             return self.end(RunEnd::Lost(error.clone()), out);
@@ -242,8 +361,10 @@ impl RunDriver {
                     let limit = self.settings.time_limit.unwrap_or_default();
                     Outcome::retry(format!("the handler was stopped after its time limit of {limit:?}"))
                 }
-                Some(Stop::LeaseUnsure) => Outcome::release("the lease could not be renewed in time"),
-                Some(Stop::Shutdown | Stop::Lost(_)) | None => Outcome::release("the worker is stopping"),
+                Some(Stop::Interrupted) => Outcome::interrupted(),
+                Some(Stop::Cancelled) => cancelled(),
+                Some(ref stop) => Outcome::release(stop.why()),
+                None => Outcome::release(Stop::Shutdown.why()),
             },
         };
         self.decide(outcome);
@@ -251,7 +372,7 @@ impl RunDriver {
 
     /// Fixes what will be settled. Nothing changes it afterwards.
     fn decide(&mut self, outcome: Outcome) {
-        let Outcome { verdict, error, result, usage } = outcome.bounded();
+        let Outcome { verdict, error, result, usage, if_head, events } = outcome.bounded();
         let retry = &self.settings.retry;
         let (verdict, delay) = match verdict {
             Verdict::Retry { after: Some(after) } => {
@@ -267,8 +388,15 @@ impl RunDriver {
             Verdict::Succeeded | Verdict::Failed => (verdict, Duration::ZERO),
         };
         let RunTicket { run_id, token, .. } = self.ticket;
-        self.report =
-            Some(SettleRequest { delay, error, result, usage, ..SettleRequest::new(run_id, token, verdict) });
+        let asked = SettleRequest::new(run_id, token, verdict);
+        let mut report = SettleRequest { delay, error, result, usage, if_head, events, ..asked };
+        // Trying again would carry the same: nothing of it can be stored, and dropping it would lose work in silence.
+        if let Err(problem) = report.check() {
+            let text = format!("the outcome carries events that cannot be stored: {}", problem.detail);
+            let failed = SettleRequest::new(run_id, token, Verdict::Failed);
+            report = SettleRequest { error: Some(text), usage: report.usage, ..failed };
+        }
+        self.report = Some(report);
         if self.phase == RunPhase::Claiming {
             self.report_phase();
         }
@@ -301,9 +429,9 @@ impl RunDriver {
         self.finish_by = Some(self.finish_by.map_or(finish_by, |at| at.min(finish_by)));
     }
 
-    fn stop_handler(&mut self, stop: Stop, why: &'static str, out: &mut Vec<RunEffect>) {
+    fn stop_handler(&mut self, stop: Stop, out: &mut Vec<RunEffect>) {
+        out.push(RunEffect::StopHandler(stop.why()));
         self.stop = Some(stop);
-        out.push(RunEffect::StopHandler(why));
     }
 
     fn end(&mut self, end: RunEnd, out: &mut Vec<RunEffect>) {
@@ -317,13 +445,16 @@ impl RunDriver {
 
     /// Asks for the next moment at which this machine has something to decide, if it changed.
     fn wake(&mut self, out: &mut Vec<RunEffect>) {
-        let beat = self.extending.is_none().then_some(self.next_beat);
+        let beat = self.extending.is_none().then(|| self.beat_at());
+        let unwanted = self.unwanted.as_ref().map(|(at, _)| *at);
         let at = match self.phase {
-            RunPhase::Claiming => beat.map_or(self.stop_at, |b| b.min(self.stop_at)),
+            RunPhase::Claiming if self.extending.is_some() => self.stop_at,
+            RunPhase::Claiming => self.next_beat.min(self.stop_at),
             RunPhase::Processing if self.report.is_some() => self.stop_at,
             RunPhase::Processing if self.stop.is_some() => self.give_up_at(),
+            RunPhase::Processing if self.gave_way_to().is_some() => unwanted.unwrap_or(self.stop_at),
             RunPhase::Processing => {
-                let others = [beat, self.time_limit_at, self.finish_by];
+                let others = [beat, self.time_limit_at, self.finish_by, unwanted];
                 others.into_iter().flatten().fold(self.stop_at, Tick::min)
             }
             RunPhase::ReportingSuccess | RunPhase::ReportingFailure if self.settling => self.give_up_at(),
@@ -335,6 +466,11 @@ impl RunDriver {
             out.push(RunEffect::WakeAt(at));
         }
     }
+}
+
+/// The store makes the cancellation of any end but success.
+fn cancelled() -> Outcome {
+    Outcome::release("an operator cancelled the run")
 }
 
 /// The store says that this token holds nothing (any more).

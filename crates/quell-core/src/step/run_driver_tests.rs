@@ -13,34 +13,34 @@ use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::outcome::{Outcome, Verdict};
 use crate::retry::RetryPolicy;
-use crate::store::{Extended, SettleRequest, Settled};
+use crate::store::{Extended, HoldAnswer, SettleRequest, Settled};
 
-const LEASE_MS: u64 = 60_000;
+pub(super) const LEASE_MS: u64 = 60_000;
 
 /// A driver with a hand on its inputs, and a memory of everything it asked for.
-struct Bench {
-    driver: RunDriver,
-    now: u64,
-    dispatched: usize,
-    extends: usize,
-    told: bool,
-    stopped: Option<&'static str>,
-    settles: Vec<SettleRequest>,
-    wake_at: Option<Tick>,
-    end: Option<RunEnd>,
+pub(super) struct Bench {
+    pub(super) driver: RunDriver,
+    pub(super) now: u64,
+    pub(super) dispatched: usize,
+    pub(super) extends: usize,
+    pub(super) told: bool,
+    pub(super) stopped: Option<&'static str>,
+    pub(super) settles: Vec<SettleRequest>,
+    pub(super) wake_at: Option<Tick>,
+    pub(super) end: Option<RunEnd>,
 }
 
-fn settings() -> RunSettings {
+pub(super) fn settings() -> RunSettings {
     let retry = RetryPolicy { jitter: 0.5, ..RetryPolicy::default() };
     let lease = Duration::from_millis(LEASE_MS);
-    RunSettings { lease, retry, on_error: OnError::Failed, time_limit: None }
+    RunSettings { lease, retry, ..RunSettings::default() }
 }
 
-fn error(kind: ErrorKind) -> StoreError {
+pub(super) fn error(kind: ErrorKind) -> StoreError {
     StoreError::new(kind, "test")
 }
 
-fn kept() -> RunInput {
+pub(super) fn kept() -> RunInput {
     RunInput::Extended(Ok(Extended {
         lease_until: Timestamp::default(),
         head_seq: 1,
@@ -50,16 +50,16 @@ fn kept() -> RunInput {
     }))
 }
 
-fn taken(state: RunState) -> RunInput {
+pub(super) fn taken(state: RunState) -> RunInput {
     RunInput::Settled(Ok(Settled { state, change: Change::Succeeded, next_at: None, repeated: false }))
 }
 
-fn ended(outcome: Outcome) -> RunInput {
+pub(super) fn ended(outcome: Outcome) -> RunInput {
     RunInput::HandlerEnded(HandlerEnd::Outcome(outcome))
 }
 
 impl Bench {
-    fn new(settings: RunSettings) -> Self {
+    pub(super) fn new(settings: RunSettings) -> Self {
         let ticket = RunTicket { run_id: RunId { lane: 1, number: 2 }, token: 7, retries: 2 };
         let driver = RunDriver::new(ticket, Arc::new(settings), Tick::from_millis(0), 0.5);
         Bench {
@@ -76,14 +76,14 @@ impl Bench {
     }
 
     /// With its handler running.
-    fn processing() -> Self {
+    pub(super) fn processing() -> Self {
         let mut bench = Bench::new(settings());
         bench.give(RunInput::Start);
         assert_eq!((bench.driver.phase(), bench.dispatched), (RunPhase::Processing, 1));
         bench
     }
 
-    fn give(&mut self, input: RunInput) -> &mut Self {
+    pub(super) fn give(&mut self, input: RunInput) -> &mut Self {
         let mut out = Vec::new();
         self.driver.step(Tick::from_millis(self.now), input, &mut out);
         for effect in out {
@@ -104,12 +104,12 @@ impl Bench {
         self
     }
 
-    fn at(&mut self, now: u64) -> &mut Self {
+    pub(super) fn at(&mut self, now: u64) -> &mut Self {
         self.now = now;
         self
     }
 
-    fn settled(&self) -> &SettleRequest {
+    pub(super) fn settled(&self) -> &SettleRequest {
         self.settles.last().expect("it settles")
     }
 }
@@ -393,10 +393,13 @@ fn a_handler_that_never_stops_ends_the_attempt_without_a_settlement() {
 #[derive(Debug, Clone)]
 enum Chaos {
     Pass(u64),
-    Extended(StoreResult<()>),
+    /// With what the renewal tells: whether to interrupt, whether to cancel.
+    Extended(StoreResult<(bool, bool)>),
     Ended(u8),
     Settled(StoreResult<()>),
     Shutdown(u64),
+    Look,
+    GaveWay,
 }
 
 fn any_answer() -> impl Strategy<Value = StoreResult<()>> {
@@ -410,7 +413,10 @@ fn any_answer() -> impl Strategy<Value = StoreResult<()>> {
 fn any_chaos() -> impl Strategy<Value = Chaos> {
     prop_oneof![
         4 => (0u64..30_000).prop_map(Chaos::Pass),
-        3 => any_answer().prop_map(Chaos::Extended),
+        3 => (any_answer(), prop::bool::weighted(0.2), prop::bool::weighted(0.1))
+            .prop_map(|(answer, interrupt, cancel)| Chaos::Extended(answer.map(|()| (interrupt, cancel)))),
+        2 => Just(Chaos::Look),
+        1 => Just(Chaos::GaveWay),
         1 => (0u8..6).prop_map(Chaos::Ended),
         2 => any_answer().prop_map(Chaos::Settled),
         1 => (0u64..200_000).prop_map(Chaos::Shutdown),
@@ -422,10 +428,13 @@ proptest! {
     #[test]
     fn any_order_of_inputs_settles_one_thing_and_ends(
         start in 0u64..80_000,
+        grace in prop::sample::select(vec![0u64, 1_000, 30_000]),
         limit in prop::option::of(1u64..100_000),
         chaos in prop::collection::vec(any_chaos(), 0..60),
     ) {
-        let mut bench = Bench::new(RunSettings { time_limit: limit.map(Duration::from_millis), ..settings() });
+        let stop_grace = Duration::from_millis(grace);
+        let time_limit = limit.map(Duration::from_millis);
+        let mut bench = Bench::new(RunSettings { time_limit, stop_grace, ..settings() });
         bench.at(start).give(RunInput::Start);
         let check = |bench: &Bench, running: bool| {
             prop_assert!(bench.dispatched <= 1);
@@ -435,7 +444,7 @@ proptest! {
             prop_assert!(!(running && late) || bench.stopped.is_some(), "a handler runs past stop_at");
             Ok(())
         };
-        let mut handler_over = false;
+        let (mut handler_over, mut gave_way) = (false, None);
         for event in chaos {
             let input = match event {
                 Chaos::Pass(ms) => {
@@ -449,11 +458,17 @@ proptest! {
                     bench.now = until;
                     continue;
                 }
-                Chaos::Extended(answer) => RunInput::Extended(answer.map(|()| Extended {
+                Chaos::Extended(answer) => RunInput::Extended(answer.map(|(interrupt, cancel)| Extended {
                     lease_until: Timestamp::default(), head_seq: 1, newer: 0,
-                    interrupt: false,
-                    cancel: false,
+                    interrupt,
+                    cancel,
                 })),
+                Chaos::Look => RunInput::Look,
+                Chaos::GaveWay if bench.dispatched == 0 => continue,
+                Chaos::GaveWay => {
+                    gave_way = Some(bench.settles.len());
+                    RunInput::GaveWay { answer: HoldAnswer::Superseded, state: RunState::Pending }
+                }
                 Chaos::Settled(answer) => RunInput::Settled(answer.map(|()| Settled {
                     state: RunState::Succeeded, next_at: None, repeated: false,
                     change: Change::Succeeded,
@@ -485,5 +500,6 @@ proptest! {
             bench.at(at).give(RunInput::Timer);
         }
         prop_assert!(bench.end.is_some(), "it never ended, in {:?}", bench.driver.phase());
+        prop_assert!(gave_way.is_none_or(|before| bench.settles.len() == before), "settled after giving way");
     }
 }

@@ -8,9 +8,10 @@ use crate::batch::{Batch, RunId};
 use crate::clock::Tick;
 use crate::error::{StoreError, StoreResult};
 use crate::lifecycle::RunState;
+use crate::limits;
 use crate::outcome::Outcome;
 use crate::retry::RetryPolicy;
-use crate::store::{ExtendRequest, Extended, SettleRequest, Settled};
+use crate::store::{ExtendRequest, Extended, HoldAnswer, SettleRequest, Settled};
 
 /// How the runs of a queue are driven.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,33 @@ pub struct RunSettings {
     pub on_error: OnError,
     /// A handler that takes longer is stopped and the run tried again.
     pub time_limit: Option<Duration>,
+    /// After a [`RunInput::Look`] the lease is renewed this long after the last word with the store: often where newer
+    /// events may interrupt a run, seldom where only an operator may.
+    pub look_every: Duration,
+    /// Between telling a handler that its work is not wanted any more and stopping it. Nothing for a handler whose
+    /// future is simply dropped; a program needs a moment after SIGTERM.
+    pub stop_grace: Duration,
+}
+
+impl RunSettings {
+    /// How soon newer events are noticed where they interrupt. Short against what people notice, long against what a
+    /// renewal costs the store.
+    pub const LOOK_SOON: Duration = Duration::from_millis(200);
+    /// How soon a cancellation is noticed elsewhere.
+    pub const LOOK_SELDOM: Duration = Duration::from_secs(1);
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        RunSettings {
+            lease: limits::LEASE_DEFAULT,
+            retry: RetryPolicy::default(),
+            on_error: OnError::Failed,
+            time_limit: None,
+            look_every: RunSettings::LOOK_SELDOM,
+            stop_grace: Duration::ZERO,
+        }
+    }
 }
 
 /// What an unclassified error or a panic becomes.
@@ -64,6 +92,15 @@ pub enum RunInput {
     Extended(StoreResult<Extended>),
     HandlerEnded(HandlerEnd),
     Settled(StoreResult<Settled>),
+    /// Something happened in the store, perhaps to this run: renew the lease soon to learn of it.
+    Look,
+    /// The handler asked at the gate and was told to give way: its attempt is over, and the run stands so.
+    GaveWay {
+        answer: HoldAnswer,
+        state: RunState,
+    },
+    /// The store refused a call that the handler made with this run's token.
+    Lost(StoreError),
     /// The worker stops: finish by this moment or be handed back.
     Shutdown {
         finish_by: Tick,
@@ -76,7 +113,7 @@ pub enum RunEffect {
     /// Start the handler.
     Dispatch,
     Extend(ExtendRequest),
-    /// Tell the handler that it should end soon.
+    /// Tell the handler that it should end soon; [`super::RunDriver::is_unwanted`] says whether its work still counts.
     Stopping,
     /// Drop the handler and confirm with [`HandlerEnd::Stopped`] (or with its outcome, if it was faster).
     StopHandler(&'static str),
