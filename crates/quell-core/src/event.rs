@@ -259,7 +259,7 @@ impl Serialize for Payload {
 }
 
 /// The first 128 bits of a SHA-256 over the canonical form of a payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 16]);
 
 /// 1.0 and 1 are the same number to every reader of JSON, so they are the same here.

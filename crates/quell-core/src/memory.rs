@@ -246,6 +246,7 @@ impl World {
     fn plan(&self, request: &AppendRequest) -> StoreResult<Vec<Plan>> {
         let mut news: BTreeMap<&LaneKey, u64> = BTreeMap::new();
         let mut ids: BTreeMap<(&LaneKey, &EventId), Fingerprint> = BTreeMap::new();
+        let mut contents: BTreeMap<(&LaneKey, Fingerprint), &EventId> = BTreeMap::new();
         let mut plans = Vec::with_capacity(request.events.len());
         for event in &request.events {
             let inhabited = self.lanes.get(&event.lane);
@@ -270,9 +271,16 @@ impl World {
                 plans.push(same(*first, Plan::Repeats(id.clone()))?);
                 continue;
             }
-            if !given && let Some(seq) = inhabited.and_then(|l| l.same_content(event, print)) {
-                plans.push(Plan::Duplicate(seq));
-                continue;
+            if event.policy.content_dedupe && event.delay.is_none() {
+                if !given && let Some(seq) = inhabited.and_then(|l| l.same_content(print)) {
+                    plans.push(Plan::Duplicate(seq));
+                    continue;
+                }
+                if !given && let Some(first) = contents.get(&(&event.lane, print)) {
+                    plans.push(Plan::Repeats((*first).clone()));
+                    continue;
+                }
+                contents.insert((&event.lane, print), id);
             }
             let new = news.entry(&event.lane).or_default();
             self.check_room(event, inhabited, *new)?;
@@ -818,9 +826,9 @@ impl Inhabited {
         }
     }
 
-    /// The event of the still open window whose payload is the same, where the queue wants that looked up.
-    fn same_content(&self, event: &NewEvent, print: Fingerprint) -> Option<u64> {
-        let open = self.lane.open.filter(|o| event.policy.content_dedupe && o.window.closed.is_none())?;
+    /// The event of the still open window whose payload is the same.
+    fn same_content(&self, print: Fingerprint) -> Option<u64> {
+        let open = self.lane.open.filter(|o| o.window.closed.is_none())?;
         let same = |(_, k): &(&u64, &Kept)| k.mark.is_none() && k.print == print;
         self.events.range(open.lo..).find(same).map(|(seq, _)| *seq)
     }
