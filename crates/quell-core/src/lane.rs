@@ -245,9 +245,11 @@ impl CurrentRun {
         own && self.lo <= seq && seq <= self.hi
     }
 
-    /// Its batch cannot grow: it is never superseded or interrupted.
+    /// Its batch cannot grow: it is never superseded or interrupted. What was left over did not fit, and nothing newer
+    /// goes before it.
     fn is_full(&self) -> bool {
-        self.count >= u64::from(self.max_events) || self.bytes >= self.max_bytes
+        let at_bound = self.count >= u64::from(self.max_events) || self.bytes >= self.max_bytes;
+        at_bound || self.links.continued_in.is_some()
     }
 
     /// Whether newer events may still make it start over.
@@ -540,7 +542,8 @@ impl Lane {
             hi: taken.hi,
             count: taken.count,
             bytes: taken.bytes,
-            last_at: taken.last_at,
+            // An event that was redriven as new arrived long before it joined the window.
+            last_at: taken.last_at.max(open.window.first_at),
             links: Links { continued_in, ..Links::default() },
             ..open_as_run(&open, now)
         });
@@ -598,7 +601,7 @@ impl Lane {
         current.hi = taken.hi;
         current.count += taken.count;
         current.bytes += taken.bytes;
-        current.last_at = taken.last_at;
+        current.last_at = current.last_at.max(taken.last_at);
         current.priority = current.priority.max(open.priority);
         current.revision += 1;
         current.fired_by = FiredBy::Merge;

@@ -511,10 +511,14 @@ impl World {
     fn hold(&mut self, now: Timestamp, request: &HoldRequest) -> StoreResult<Held> {
         let (run, token) = (request.run_id, request.token);
         let lost = || StoreError::lost_lease(run, token);
-        let Some((key, inhabited)) = self.lane_of(run.lane) else { return Err(lost()) };
-        let key = key.clone();
-        match inhabited.lane.hold(now, run.number, token, request.if_head) {
-            Ok((answer, step)) => {
+        let held = match self.lane_of(run.lane) {
+            Some((key, l)) => {
+                l.lane.hold(now, run.number, token, request.if_head).map(|held| (key.clone(), held))
+            }
+            None => Err(lane::NotHolder),
+        };
+        match held {
+            Ok((key, (answer, step))) => {
                 let state = step.as_ref().and_then(|s| s.made.to).unwrap_or(RunState::Running);
                 if let Some(step) = step {
                     self.apply(now, &key, step, Report::default(), None);
@@ -563,10 +567,16 @@ impl World {
     fn settle(&mut self, now: Timestamp, request: SettleRequest) -> StoreResult<Settled> {
         let (run_id, token, end) = (request.run_id, request.token, request.settlement());
         let lost = || StoreError::lost_lease(run_id, token);
-        let Some((key, inhabited)) = self.lane_of(run_id.lane) else { return Err(lost()) };
-        let key = key.clone();
-        match inhabited.lane.settle(now, run_id.number, token, &end, request.error) {
-            Ok(step) => {
+        // An erased lane is gone, but what its holders have said is still on record.
+        let settled = match self.lane_of(run_id.lane) {
+            Some((key, l)) => {
+                let step = l.lane.settle(now, run_id.number, token, &end, request.error);
+                step.map(|step| (key.clone(), step))
+            }
+            None => Err(lane::NotHolder),
+        };
+        match settled {
+            Ok((key, step)) => {
                 let (change, next_at) = (step.made.change, step.made.next_at);
                 let state = step.made.to.expect("a settlement names a state");
                 let report = Report { result: request.result, usage: request.usage };

@@ -105,11 +105,16 @@ impl Lane {
             let made = record(current, Change::CancelRequested, current.state);
             return Some(Step::of(made));
         }
-        self.end_now(now)
+        self.ended(now)
     }
 
-    /// Cancels without waiting for a holder, whose token is worth nothing afterwards: what an erasure needs.
+    /// Cancels without waiting for a holder, whose token is worth nothing afterwards: what an erasure needs. Nobody is
+    /// told, because the notice would name the key again.
     pub fn end_now(&mut self, now: Timestamp) -> Option<Step> {
+        self.ended(now).map(untold)
+    }
+
+    fn ended(&mut self, now: Timestamp) -> Option<Step> {
         if self.current.is_some() {
             return Some(self.moved(now, Change::Cancelled));
         }
@@ -123,7 +128,8 @@ impl Lane {
     }
 
     /// Buffered events leave the lane: dropped, deleted or purged. They are kept, marked, under a run of their own that
-    /// ended as cancelled, so they can be seen and redriven until the retention takes them.
+    /// ended as cancelled, so they can be seen and redriven until the retention takes them. Events that are dropped make
+    /// room for one that comes in the same step: their window stays, or a busy key would never be due.
     pub fn discard(&mut self, now: Timestamp, gone: Gone, change: Change, number: u64) -> Step {
         let open = self.open.as_mut().expect("buffered events are in the open run");
         assert!(gone.count >= 1 && gone.count <= open.count, "only buffered events are discarded");
@@ -146,6 +152,7 @@ impl Lane {
         open.bytes -= gone.bytes;
         match gone.rest_lo {
             Some(lo) => open.lo = lo,
+            None if change == Change::Dropped => open.lo = self.head_seq + 1,
             None => {
                 assert_eq!(open.count, 0, "what stays has a first event");
                 self.open = None;
@@ -169,7 +176,7 @@ impl Lane {
         self.updated_at = now;
         let made = record(&run, Change::Cancelled, from);
         let finished = Finished { state: run.state, run, at: now, was_buffered };
-        Some(Step { finished: Some(finished), ..Step::of(made) })
+        Some(untold(Step { finished: Some(finished), ..Step::of(made) }))
     }
 
     /// An event from aside that cannot enter goes to the dead letter, as a run of its own.
@@ -240,7 +247,10 @@ impl Lane {
         let mut step = Step::of(made);
         if let Some(blocked) = self.blocked.filter(|b| b.run == old.number) {
             step.also = Some(self.unblock(blocked));
-            self.queued.insert(0, run);
+            // Whatever became current behind the failed run has not been claimed, because of the block.
+            if let Some(next) = self.current.replace(run) {
+                self.queued.insert(0, next);
+            }
         } else {
             self.queued.push(run);
         }
@@ -281,6 +291,14 @@ impl Lane {
         self.updated_at = now;
         Some(made)
     }
+}
+
+/// A step whose end nobody is told of.
+fn untold(mut step: Step) -> Step {
+    if let Some(finished) = &mut step.finished {
+        finished.run.notify = None;
+    }
+    step
 }
 
 /// The record of a dead letter that an operator discards.

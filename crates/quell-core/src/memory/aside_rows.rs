@@ -59,8 +59,10 @@ impl World {
         }
         self.aside.sort_by_key(|a| (a.ready_at, a.number));
         let ready = |a: &&Aside| a.look_at <= now && wanted(&a.event.lane.tenant, &a.event.lane.queue);
-        let found: Vec<u64> = self.aside.iter().filter(ready).map(|a| a.number).collect();
-        for number in found.iter().take(limits::ASIDE_STEP) {
+        let mut found: Vec<_> =
+            self.aside.iter().filter(ready).map(|a| (a.look_at, a.ready_at, a.number)).collect();
+        found.sort_unstable();
+        for (.., number) in found.iter().take(limits::ASIDE_STEP) {
             self.enter_from_aside(now, *number);
         }
         found.len() > limits::ASIDE_STEP

@@ -120,7 +120,7 @@ impl World {
         if request.to == RedriveTo::Head && inhabited.lane.queued.len() >= limits::QUEUED_RUNS_MAX {
             return Err(too_many_queued(&key));
         }
-        let whole = seqs.len() as u64 == old.count;
+        let whole = seqs.len() as u64 == old.count && old.links.redriven_into.is_none();
         let made = match request.to {
             RedriveTo::Head => self.redrive_head(now, actor, request, &key, &old, &seqs, whole),
             RedriveTo::New => self.redrive_new(now, actor, request, &key, old.number, &seqs),
@@ -284,6 +284,9 @@ impl World {
             self.apply(now, key, step, Report::default(), Some(actor));
         }
         let Some(inhabited) = self.lanes.remove(key) else {
+            if events > 0 {
+                self.record_erased(now, actor, key, None);
+            }
             return Controlled { changed: events > 0, events, ..Controlled::default() };
         };
         let lane = inhabited.lane.id;
@@ -302,16 +305,14 @@ impl World {
                 record.key = None;
             }
         }
-        self.push_audit(
-            now,
-            key.tenant.clone(),
-            key.queue.clone(),
-            None,
-            Some(lane),
-            lane::plain(Change::Erased),
-            Some(actor),
-        );
+        self.record_erased(now, actor, key, Some(lane));
         Controlled { changed: true, events, ..Controlled::default() }
+    }
+
+    /// The trail says that something was erased, and not what.
+    fn record_erased(&mut self, now: Timestamp, actor: &str, key: &LaneKey, lane: Option<u64>) {
+        let (tenant, queue, made) = (key.tenant.clone(), key.queue.clone(), lane::plain(Change::Erased));
+        self.push_audit(now, tenant, queue, None, lane, made, Some(actor));
     }
 
     fn erase_aside(&mut self, key: &LaneKey, id: Option<&EventId>) -> u64 {
