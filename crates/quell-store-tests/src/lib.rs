@@ -39,6 +39,7 @@ pub mod chance;
 pub mod claim;
 pub mod control;
 pub mod crash;
+pub mod during_run;
 pub mod extend;
 pub mod histories;
 pub mod holes;
@@ -247,6 +248,40 @@ macro_rules! store_suite {
                 the_error_of_the_latest_attempt_is_shown_while_it_waits_and_is_gone_after_success
                 a_settle_through_another_handle_counts_as_well
                 every_change_sets_updated_at_to_store_time
+            }
+        }
+        $crate::promises! { during_run
+            run {
+                after_held_nothing_makes_the_run_give_way
+                the_gate_ends_the_attempt_when_something_newer_arrived
+                the_gate_tells_a_holder_that_it_was_interrupted
+                what_arrives_after_held_waits_for_the_next_run
+                a_gate_without_condition_passes_whatever_arrived
+                a_repeated_hold_gets_the_same_answer
+                a_stale_worker_does_not_pass_the_gate
+                every_later_attempt_of_a_held_run_repeats_batch_and_revision
+                settle_of_a_held_run_ignores_if_head
+                if_head_is_the_head_at_the_claim
+                a_full_batch_never_gives_way
+                an_append_only_asks_the_holder_to_stop
+                an_acknowledged_interrupt_merges_and_refunds
+                a_holder_that_was_asked_to_stop_may_still_succeed
+                a_holder_that_dies_after_an_interrupt_is_merged_and_its_attempt_counts
+                interrupted_without_being_asked_is_a_retry
+                interrupts_are_bounded_and_then_events_queue
+                the_window_reopens_from_the_first_newer_event
+                supersedes_are_bounded_and_then_if_head_is_ignored
+                superseded_with_newer_events_merges_and_refunds
+                superseded_without_newer_events_is_a_retry
+                superseded_too_often_is_a_retry
+                a_retry_with_newer_events_takes_them_in
+                the_retry_time_alone_decides_when_newer_events_are_taken_in
+                the_last_allowed_attempt_takes_no_newer_events_in
+                a_merge_never_cuts_the_old_batch_and_what_is_left_over_is_due_at_once
+                a_run_that_was_taken_in_says_where_its_events_went
+                a_run_keeps_its_counts_across_merges_and_a_restart
+                a_window_runs_on_during_a_backoff_and_keeps_its_own_reason
+                a_repeated_giving_way_gets_the_same_answer
             }
         }
         $crate::promises! { sweep
@@ -458,6 +493,7 @@ mod tests {
             ("claim", include_str!("claim.rs")),
             ("extend", include_str!("extend.rs")),
             ("settle", include_str!("settle.rs")),
+            ("during_run", include_str!("during_run.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("inspect", include_str!("inspect.rs")),
             ("control", include_str!("control.rs")),
