@@ -29,6 +29,8 @@ pub(crate) struct Run<'a> {
     pub(crate) state: State,
     /// Its events, in order; indices into `Index::seqs`. Empty while it is open.
     pub(crate) batch: Vec<u32>,
+    /// Its highest event, in the trail's own word.
+    upto: u64,
     pub(crate) kind: Kind,
     pub(crate) attempts: u32,
     pub(crate) claims: u32,
@@ -70,6 +72,7 @@ impl Run<'_> {
             lane,
             state,
             batch: Vec::new(),
+            upto: 0,
             kind,
             attempts: 0,
             claims: 0,

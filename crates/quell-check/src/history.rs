@@ -232,6 +232,9 @@ pub struct NewEvent {
     /// Kept aside first (a delay, or a caller's transaction): its receipt has no sequence number.
     #[serde(default)]
     pub delayed: bool,
+    /// Appended inside a caller's own transaction (rule 28): a known id is only noticed when it enters its lane.
+    #[serde(default)]
+    pub in_transaction: bool,
     /// It carries a window of its own, so the queue's window says nothing about its run.
     #[serde(default)]
     pub own_window: bool,

@@ -217,7 +217,14 @@ impl<'a> Fold<'_, 'a> {
             batch.push(seq);
             self.lane.open.pop_front();
         }
-        if batch.is_empty() {
+        // An event that was redriven as new more than once, and whose sender and first worker heard nothing, had a
+        // number that no record tells.
+        let hidden = told.is_none() && self.index.lanes[self.lane.id as usize].redriven_as_new;
+        if hidden && !self.index.by_seq.contains_key(&upto) {
+            if let Some(run) = self.runs.get_mut(&number) {
+                run.unknown = true;
+            }
+        } else if batch.is_empty() {
             let what = format!("a batch up to {upto} was claimed, and no such event waits");
             return Err(self.wrong(entry, Invariant::WholeBatch, what, "at least one event that waits"));
         }
@@ -293,8 +300,11 @@ impl<'a> Fold<'_, 'a> {
             let expected = format!("at most {} events, {} bytes", policy.max_events, policy.max_bytes);
             return Err(self.wrong(entry, Invariant::WholeBatch, what, expected));
         }
+        let hidden = !self.index.claims.contains_key(&entry.token)
+            && self.index.lanes[self.lane.id as usize].redriven_as_new;
         let next = self.lane.open.iter().find(|&&s| self.is_solid(s));
         if let Some(next) = next
+            && !hidden
             && count < policy.max_events
             && bytes + sizes(next) <= policy.max_bytes
         {
@@ -435,6 +445,7 @@ impl<'a> Fold<'_, 'a> {
         }
         run.state = State::Running;
         run.token = entry.token;
+        run.upto = entry.upto_seq;
         run.worker = entry.worker.as_ref();
         run.lease_until = entry.next_at.max(extended);
         run.not_before = None;

@@ -60,6 +60,7 @@ impl<'a> Fold<'_, 'a> {
     /// A run that has no record yet is the open run, or a fresh one made of its events.
     fn of_open_run(&mut self, entry: &AuditEntry, number: u64, change: Change, to: State) -> Checked {
         let mut run = Run::new(self.lane.id, to, Kind::Plain);
+        run.upto = entry.upto_seq;
         let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
         match change {
             Change::Cancelled if entry.from == Some(State::Pending) => {
@@ -264,6 +265,7 @@ impl<'a> Fold<'_, 'a> {
             return Err(self.wrong(entry, Invariant::LegalMoves, what, "a split before it"));
         };
         let mut half = Run::new(self.lane.id, State::Pending, Kind::Half);
+        half.upto = entry.upto_seq;
         let from = &self.runs[&parent];
         half.root = if from.kind == Kind::Half { from.root } else { parent };
         let seqs = &self.index.seqs;
@@ -302,13 +304,13 @@ impl<'a> Fold<'_, 'a> {
             return Err(self.wrong(entry, Invariant::LegalMoves, what, "only dead or discarded events"));
         }
         from.redriven = true;
-        let hi = from.batch.last().map_or(0, |&s| self.index.seqs[s as usize].seq);
-        if entry.upto_seq > hi && !from.unknown {
+        let hi = from.upto;
+        if entry.upto_seq > hi {
             self.index.some.saw(Thing::RedrivenAsNew);
             return Ok(());
         }
         let mut run = Run::new(self.lane.id, State::Pending, Kind::Redriven);
-        (run.root, run.unknown) = (old, from.unknown);
+        (run.root, run.unknown, run.upto) = (old, from.unknown, entry.upto_seq);
         let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
         let (lo, hi) = range.filter(|&(_, hi)| hi > 0).unwrap_or((0, hi));
         let seqs = &self.index.seqs;

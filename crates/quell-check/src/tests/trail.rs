@@ -1,0 +1,114 @@
+//! The audit trail: complete, legal, and equal to the tables.
+
+use super::story::{Story, audit_of, dump_of, policy};
+use super::{breaks, passes};
+use crate::Invariant::*;
+use crate::history::*;
+use crate::sometimes::Thing;
+use crate::{Change, check};
+
+fn life() -> Story {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.retry(held);
+    let held = story.claim("a");
+    story.succeed(held);
+    story.append("b", "e2");
+    story
+}
+
+#[test]
+fn s17_every_answer_is_in_the_trail() {
+    let told = life().end();
+    breaks(&told, AuditIsState, |h| dump_of(h).audit.retain(|a| a.change.as_str() != "succeeded"));
+    breaks(&told, AuditIsState, |h| dump_of(h).audit.clear());
+    breaks(&told, AuditIsState, |h| audit_of(h, "retried", 0).next_at = Some(2_500));
+    let mut story = life();
+    story.note("paused", "b");
+    story.control(Action::PauseLane { lane: "b".into() });
+    breaks(&story.end(), AuditIsState, |h| dump_of(h).audit.retain(|a| a.change.as_str() != "paused"));
+}
+
+#[test]
+fn s17_folding_the_trail_gives_the_tables() {
+    let told = life().end();
+    breaks(&told, AuditIsState, |h| dump_of(h).runs[0].state = State::Failed);
+    breaks(&told, AuditIsState, |h| dump_of(h).runs[0].attempts = 1);
+    breaks(&told, AuditIsState, |h| dump_of(h).runs[0].claims = 3);
+    breaks(&told, AuditIsState, |h| dump_of(h).runs[0].count = 2);
+    breaks(&told, AuditIsState, |h| dump_of(h).runs.clear());
+    breaks(&told, AuditIsState, |h| {
+        let mut ghost = dump_of(h).runs[0].clone();
+        ghost.run = 777;
+        dump_of(h).runs.push(ghost);
+    });
+    breaks(&told, AuditIsState, |h| {
+        (dump_of(h).events[0].place, dump_of(h).events[0].run) = (Place::Dead, None);
+        (dump_of(h).queues[0].dead, dump_of(h).queues[0].succeeded) = (1, 0);
+    });
+}
+
+#[test]
+fn s17_the_trail_is_in_commit_order() {
+    let told = life().end();
+    breaks(&told, AuditIsState, |h| dump_of(h).audit.swap(0, 1));
+    breaks(&told, AuditIsState, |h| audit_of(h, "succeeded", 0).at = 1);
+}
+
+#[test]
+fn s18_only_moves_of_the_table() {
+    let told = life().end();
+    breaks(&told, LegalMoves, |h| audit_of(h, "succeeded", 0).change = "vanished".into());
+    breaks(&told, LegalMoves, |h| audit_of(h, "retried", 0).to = Some(State::Succeeded));
+    breaks(&told, LegalMoves, |h| audit_of(h, "claimed", 1).from = Some(State::Pending));
+    breaks(&told, LegalMoves, |h| {
+        // A run that has ended ends again.
+        let again = AuditEntry { id: 900, ..audit_of(h, "succeeded", 0).clone() };
+        dump_of(h).audit.push(again);
+    });
+}
+
+#[test]
+fn a_trail_that_the_retention_has_shortened_is_folded_from_its_middle() {
+    let mut story = life();
+    story.call(Op::Sweep, Answer::Swept { reclaimed: 0, removed_events: 0, removed_audit: 2 });
+    let mut told = story.end();
+    let dump = dump_of(&mut told);
+    dump.audit.drain(..2);
+    dump.audit_from = Some(dump.audit[0].id);
+    dump.runs[0].claims = 2;
+    passes(&told);
+    breaks(&told, LegalMoves, |h| audit_of(h, "succeeded", 0).from = Some(State::Pending));
+}
+
+#[test]
+fn a_violation_is_told_with_its_records() {
+    let mut told = life().end();
+    dump_of(&mut told).runs[0].state = State::Failed;
+    let text = check(&told).unwrap_err().to_string();
+    for part in
+        ["S17 audit is state", "lane a", "expected: Succeeded", "#4 ", "\"change\":\"retried\"", "dumped run"]
+    {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert!(!text.contains("\"id\":\"e2\""), "other lanes are left out:\n{text}");
+}
+
+#[test]
+fn every_change_is_counted() {
+    let summary = passes(&life().end());
+    assert_eq!(summary.sometimes.of_change(Change::Claimed), 2);
+    assert_eq!(summary.sometimes.of_change(Change::Retried), 1);
+    assert_eq!(summary.sometimes.of(Thing::BatchOfOne), 1);
+    assert_eq!((summary.lanes, summary.events, summary.claims), (2, 2, 2));
+}
+
+#[test]
+fn a_history_survives_json() {
+    let told = life().end();
+    let lines: String = told.iter().map(|r| serde_json::to_string(r).unwrap() + "\n").collect();
+    let read = read_lines(&lines).unwrap();
+    assert_eq!(read, told);
+    passes(&read);
+}
