@@ -474,6 +474,7 @@ fn missing(fold: &Fold<'_, '_>, queue: u32) -> Missing {
             continue;
         }
         let place = u32::try_from(place).unwrap_or(u32::MAX);
+        missing.erasures |= crate::known::erasable(index, place, None);
         match event.fresh {
             Some(fresh) if !index.doubtful(fresh.asked, fresh.done) => missing.certain += 1,
             _ if index.possible_hashes(place).next().is_some() => missing.possible += 1,

@@ -56,6 +56,8 @@ pub(crate) struct Lane<'a> {
     claimed: Vec<(At, u64)>,
     /// Asked, answered (or never), and whether it certainly happened.
     pub(crate) erasures: Vec<(At, At, bool)>,
+    /// The latest answer to a purge (`At::MAX` while one is open): events that were kept aside may vanish by it.
+    pub(crate) purged: At,
     pub(crate) redriven_as_new: bool,
     sink_top: u64,
     sink_applied: Map<u64, ()>,
@@ -215,6 +217,7 @@ impl<'a> Index<'a> {
                 appended: Vec::new(),
                 claimed: Vec::new(),
                 erasures: Vec::new(),
+                purged: 0,
                 redriven_as_new: false,
                 sink_top: 0,
                 sink_applied: Map::default(),
@@ -335,6 +338,10 @@ impl<'a> Index<'a> {
                     self.events[event as usize].erasures.push((at, At::MAX, false));
                 }
             }
+            Action::Purge { lane } | Action::Delete { lane, .. } => {
+                let lane = self.lane(lane);
+                self.lanes[lane as usize].purged = At::MAX;
+            }
             Action::RedriveNew { lane, .. } => {
                 let lane = self.lane(lane);
                 self.lanes[lane as usize].redriven_as_new = true;
@@ -433,6 +440,10 @@ impl<'a> Index<'a> {
                 if let Some(event) = self.event_id(lane, id) {
                     close(&mut self.events[event as usize].erasures);
                 }
+            }
+            Action::Purge { lane } | Action::Delete { lane, .. } => {
+                let lane = self.lane(lane);
+                self.lanes[lane as usize].purged = done;
             }
             Action::PauseQueue { queue } => {
                 let queue = self.queue(queue);

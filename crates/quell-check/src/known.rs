@@ -201,10 +201,11 @@ fn kept(index: &mut Index<'_>, event: u32, buried: bool) -> Checked {
     Ok(())
 }
 
-/// Whether an erasure that was over after the event was sent may have taken it.
-fn erasable(index: &Index<'_>, event: u32, first: Option<Fresh>) -> bool {
+/// Whether an erasure that was over after the event was sent may have taken it; or, while it was kept aside, a purge.
+pub(crate) fn erasable(index: &Index<'_>, event: u32, first: Option<Fresh>) -> bool {
     let known = &index.events[event as usize];
+    let lane = &index.lanes[known.lane as usize];
     let since: At = first.or(known.fresh).map_or(0, |f| f.asked);
-    let erasures = index.lanes[known.lane as usize].erasures.iter().chain(&known.erasures);
-    erasures.into_iter().any(|&(_, done, _)| done > since)
+    let aside = known.seq.is_none() && lane.purged > since;
+    aside || lane.erasures.iter().chain(&known.erasures).any(|&(_, done, _)| done > since)
 }

@@ -24,6 +24,23 @@
 //! trail (`finish.rs`). The first broken promise is told with the records that show it; [`Summary`] counts what
 //! happened, so that a campaign can demand that everything did ([`Sometimes`]).
 //!
+//! # What a recorder must give
+//!
+//! | for | needed |
+//! | --- | --- |
+//! | S1–S6, S19 (events) | every `append` with its `invoke` before the call; receipts; `claim` answers with `(seq, id, hash)`; the dump's events. Events that the store makes itself (a schedule) are appends without an answer, events of a settle are its `follow_ups` |
+//! | S7–S12, S14, S17, S18 (runs) | the whole audit trail in the dump, in commit order; the dump's runs; `claim` answers where they were heard |
+//! | S7 (leases), S13 (time) | `at` and `next_at` of audit records, `received_at` of events, `lease_until` of extends, a policy; `own_delay` on settles whose wait is not the queue's backoff, `own_window` on events with a window of their own |
+//! | S9, R20 (answers) | `extend`, `hold`, steps and `settle` with all three kinds of answers; `Stale` and `AlreadySettled` told apart; `at` on a refusal that comes more than an hour later |
+//! | S11 (bounds) | `bytes` of events where `max_bytes` matters |
+//! | S15, S16 | `handler_begin`, `sink_apply` |
+//! | S24, S27 | erasures as `control` calls; `backup` and `restore` |
+//! | P7 (the equation) | the dump's totals |
+//!
+//! `upto_seq` of an audit record is the highest event of its run *after* the change; that is how the halves of a split
+//! and the two ways of a redrive are told apart. Within a lane, the numbers of events, tokens and audit records must
+//! come from one rising sequence: they are the commit order.
+//!
 //! The checker is strict where the history tells, and silent where it does not: a missing dump, policy or arrival time
 //! only means that fewer promises are looked at.
 

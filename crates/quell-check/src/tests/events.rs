@@ -318,3 +318,61 @@ fn h0_a_history_that_is_none_is_told_apart() {
     });
     breaks(&told, WellFormed, |h| h[2].answer = Some(Answer::Extended { lease_until: 1 }));
 }
+
+#[test]
+fn r19_a_purge_may_take_what_is_kept_aside() {
+    let mut story = Story::new(policy());
+    story.delayed("a", "e1");
+    story.append("a", "e2");
+    story.note("purged", "a");
+    story.control(Action::Purge { lane: "a".into() });
+    let mut told = story.end();
+    dump_of(&mut told).events.remove(0);
+    let totals = &mut dump_of(&mut told).queues[0];
+    (totals.delayed, totals.discarded) = (0, 1);
+    breaks(&told, Equation, |h| {
+        let totals = &mut dump_of(h).queues[0];
+        (totals.accepted, totals.discarded) = (1, 0);
+    });
+    breaks(&told, NoLoss, |h| dump_of(h).events.clear());
+}
+
+#[test]
+fn r28_events_of_a_callers_transaction_are_told_apart_when_they_enter() {
+    let event = NewEvent { delayed: true, in_transaction: true, ..Story::event("a", "e1") };
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let receipts = vec![Receipt { id: "e1".into(), seq: None, duplicate: false, run: None }];
+    story.call(Op::Append { events: vec![event] }, Answer::Appended { receipts });
+    story.note("duplicate_dropped", "a");
+    let mut told = story.end();
+    let totals = &mut dump_of(&mut told).queues[0];
+    (totals.accepted, totals.discarded) = (2, 1);
+    breaks(&told, Idempotency, |h| {
+        let Some(Op::Append { events }) = &mut h[3].op else { panic!("the second append") };
+        events[0].in_transaction = false;
+    });
+    breaks(&told, Equation, |h| dump_of(h).audit.clear());
+}
+
+#[test]
+fn r29_a_settle_may_carry_events() {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.succeed(held);
+    story.store("b", "run/1");
+    let mut told = story.end();
+    let settle = told.iter_mut().find_map(|r| match &mut r.op {
+        Some(Op::Settle { follow_ups, .. }) => Some(follow_ups),
+        _ => None,
+    });
+    settle.unwrap().push(NewEvent { delayed: true, ..Story::event("b", "run/1") });
+    breaks(&told, NoPhantom, |h| {
+        for record in h.iter_mut() {
+            if let Some(Op::Settle { follow_ups, .. }) = &mut record.op {
+                follow_ups.clear();
+            }
+        }
+    });
+}
