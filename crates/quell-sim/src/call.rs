@@ -1,0 +1,129 @@
+//! Calls to the store as data: a question that travels, takes effect at some moment, and an answer that travels back.
+//!
+//! The memory store answers at once, so a future is polled a single time; all waiting is the simulator's.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use quell_check::history::{Action, Name};
+use quell_core::clock::Clock;
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::memory::{MemoryStore, Snapshot};
+use quell_core::store::{
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended, Held,
+    HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
+};
+
+/// What is simulated: the memory store, or one with a mistake built in.
+pub trait Subject: Store {
+    fn backup(&self) -> Snapshot;
+    fn restore(&self, backup: &Snapshot);
+}
+
+impl Subject for MemoryStore {
+    fn backup(&self) -> Snapshot {
+        MemoryStore::backup(self)
+    }
+
+    fn restore(&self, backup: &Snapshot) {
+        MemoryStore::restore(self, backup);
+    }
+}
+
+/// Makes the store of a schedule.
+pub type MakeStore = dyn Fn(Arc<dyn Clock>) -> Arc<dyn Subject> + Sync;
+
+/// The store as it is shipped.
+pub fn real(clock: Arc<dyn Clock>) -> Arc<dyn Subject> {
+    Arc::new(MemoryStore::new(clock))
+}
+
+/// Polls a future that never waits.
+pub fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the memory store answers at once"),
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    Append(AppendRequest),
+    Claim(ClaimRequest),
+    Extend(ExtendRequest),
+    Hold(HoldRequest),
+    Step { request: StepRequest, revision: u32 },
+    Settle { request: SettleRequest, own_delay: bool },
+    Sweep(SweepRequest),
+    Control { control: Control, action: Action },
+    Backup(Name),
+}
+
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Append(StoreResult<Appended>),
+    Claim(StoreResult<Claimed>),
+    Extend(StoreResult<Extended>),
+    Hold(StoreResult<Held>),
+    Step(StoreResult<StepAnswer>),
+    Settle(StoreResult<Settled>),
+    Sweep(StoreResult<Swept>),
+    Control(StoreResult<Controlled>),
+    Backup(StoreResult<()>),
+}
+
+impl Request {
+    /// The effect: one atomic step of the store.
+    pub(crate) fn perform(self, store: &dyn Subject) -> Reply {
+        match self {
+            Request::Append(r) => Reply::Append(ready(store.append(r))),
+            Request::Claim(r) => Reply::Claim(ready(store.claim(r))),
+            Request::Extend(r) => Reply::Extend(ready(store.extend(r))),
+            Request::Hold(r) => Reply::Hold(ready(store.hold(r))),
+            Request::Step { request, .. } => Reply::Step(ready(store.step(request))),
+            Request::Settle { request, .. } => Reply::Settle(ready(store.settle(request))),
+            Request::Sweep(r) => Reply::Sweep(ready(store.sweep(r))),
+            Request::Control { control, .. } => Reply::Control(ready(store.control(control))),
+            Request::Backup(_) => Reply::Backup(Ok(())),
+        }
+    }
+
+    /// The answer of a call that went wrong on its way.
+    pub(crate) fn failed(&self, kind: ErrorKind) -> Reply {
+        let error = StoreError::new(kind, "the simulated network");
+        match self {
+            Request::Append(_) => Reply::Append(Err(error)),
+            Request::Claim(_) => Reply::Claim(Err(error)),
+            Request::Extend(_) => Reply::Extend(Err(error)),
+            Request::Hold(_) => Reply::Hold(Err(error)),
+            Request::Step { .. } => Reply::Step(Err(error)),
+            Request::Settle { .. } => Reply::Settle(Err(error)),
+            Request::Sweep(_) => Reply::Sweep(Err(error)),
+            Request::Control { .. } => Reply::Control(Err(error)),
+            Request::Backup(_) => Reply::Backup(Err(error)),
+        }
+    }
+
+    /// Whether the store's bell may ring: the rest changes nothing that others wait for.
+    pub(crate) fn rings(&self) -> bool {
+        !matches!(self, Request::Claim(_) | Request::Extend(_) | Request::Step { .. } | Request::Backup(_))
+    }
+}
+
+impl Reply {
+    pub(crate) fn error(&self) -> Option<&StoreError> {
+        match self {
+            Reply::Append(r) => r.as_ref().err(),
+            Reply::Claim(r) => r.as_ref().err(),
+            Reply::Extend(r) => r.as_ref().err(),
+            Reply::Hold(r) => r.as_ref().err(),
+            Reply::Step(r) => r.as_ref().err(),
+            Reply::Settle(r) => r.as_ref().err(),
+            Reply::Sweep(r) => r.as_ref().err(),
+            Reply::Control(r) => r.as_ref().err(),
+            Reply::Backup(r) => r.as_ref().err(),
+        }
+    }
+}

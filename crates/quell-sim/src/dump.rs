@@ -1,0 +1,201 @@
+//! Reads the whole store when nothing goes on any more, for the checker.
+//!
+//! Everything is read through the store's own reads. Events are asked for by the ids that were ever sent, which is
+//! cheap; when the store says that it has more events than were found, all runs are read in full, so nothing that it
+//! made up can hide.
+
+use std::collections::BTreeMap;
+
+use quell_check::history::{AuditEntry, Dump, DumpEvent, DumpRun, Name, Place, QueueTotals};
+use quell_core::audit::AuditRecord;
+use quell_core::event::{Event, EventId, LaneKey};
+use quell_core::inspect::{AuditFilter, Inspect, Inspected, RunFilter, RunRow, Verified};
+use quell_core::lifecycle::RunState;
+
+use crate::call::ready;
+use crate::record;
+use crate::world::World;
+
+const PAGE: usize = 1_000;
+
+impl World {
+    fn read(&self, what: Inspect) -> Inspected {
+        ready(self.store.inspect(what)).expect("the memory store can always be read")
+    }
+
+    /// The equation against the rows, as the store itself sees it.
+    pub(crate) fn verified(&self) -> Verified {
+        match self.read(Inspect::Verify) {
+            Inspected::Verify(verified) => verified,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn dump(&mut self, verified: &Verified) -> Dump {
+        let stats = match self.read(Inspect::Stats) {
+            Inspected::Stats(stats) => stats,
+            other => panic!("{other:?}"),
+        };
+        let rows = self.run_rows();
+        let audit = self.audit();
+        let aside: u64 = stats.iter().map(|s| s.totals.delayed).sum();
+        let mut events = self.events(&rows);
+        if events.len() as u64 != verified.events + aside {
+            self.add_unknown(&rows, &mut events);
+        }
+        let waiting = |e: &DumpEvent| matches!(e.place, Place::Delayed | Place::Buffered | Place::InFlight);
+        Dump {
+            drained: self.plan.shape.resume_all && !events.iter().any(waiting),
+            queues: stats
+                .iter()
+                .map(|s| QueueTotals {
+                    queue: record::owner(&s.tenant, &s.queue),
+                    accepted: s.totals.accepted,
+                    succeeded: s.totals.succeeded,
+                    dead: s.totals.dead,
+                    discarded: s.totals.discarded,
+                    delayed: s.totals.delayed,
+                    buffered: s.totals.buffered,
+                    in_flight: s.totals.in_flight,
+                })
+                .collect(),
+            audit_from: self.audit_removed.then(|| audit.first().map_or(u64::MAX, |a| a.id)),
+            events,
+            runs: rows.values().map(|row| self.dump_run(row)).collect(),
+            audit,
+        }
+    }
+
+    fn run_rows(&self) -> BTreeMap<u64, RunRow> {
+        let mut all = BTreeMap::new();
+        let mut cursor = None;
+        loop {
+            let filter = RunFilter { cursor, limit: PAGE, ..RunFilter::default() };
+            let Inspected::Runs(page) = self.read(Inspect::Runs(filter)) else { return all };
+            all.extend(page.items.into_iter().map(|row| (row.id.number, row)));
+            cursor = page.next;
+            if cursor.is_none() {
+                return all;
+            }
+        }
+    }
+
+    fn audit(&self) -> Vec<AuditEntry> {
+        let mut all = Vec::new();
+        let mut cursor = None;
+        loop {
+            let filter = AuditFilter { cursor, limit: PAGE, ..AuditFilter::default() };
+            let Inspected::Audit(page) = self.read(Inspect::Audit(filter)) else { break };
+            all.extend(page.items.into_iter().map(|row| self.audit_entry(row)));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        all.reverse();
+        all
+    }
+
+    fn audit_entry(&self, row: AuditRecord) -> AuditEntry {
+        let AuditRecord { tenant, queue, key, .. } = row;
+        let lane = key.map(|key| self.recorder.lane(&LaneKey { tenant, queue, key }));
+        AuditEntry {
+            lane,
+            run: row.run.map(|r| r.number),
+            from: row.from.map(record::state),
+            to: row.to.map(record::state),
+            attempt: row.attempt,
+            token: row.token,
+            worker: row.worker.map(Name::from),
+            prior_worker: row.prior_worker.map(Name::from),
+            upto_seq: row.upto_seq,
+            next_at: row.next_at.map(|t| t.as_millis()),
+            other_run: row.other_run.map(|r| r.number),
+            verdict: row.verdict.map(record::verdict),
+            actor: row.actor.map(Name::from),
+            ..AuditEntry::new(row.id, row.at.as_millis(), row.change.as_str())
+        }
+    }
+
+    fn dump_run(&self, row: &RunRow) -> DumpRun {
+        DumpRun {
+            lane: self.recorder.lane(&row.lane),
+            run: row.id.number,
+            state: record::state(row.state),
+            count: row.events,
+            lo: row.lo,
+            hi: row.hi,
+            attempts: row.attempts,
+            claims: row.claims,
+            revision: row.revision,
+            held: false,
+            merged_into: row.links.merged_into.map(|r| r.number),
+            split_from: row.links.split_from.map(|r| r.number),
+            redriven_from: row.links.redriven_from.map(|r| r.number),
+            first_at: Some(row.created_at.as_millis()),
+        }
+    }
+
+    /// Every event that was ever sent and is still there.
+    fn events(&self, rows: &BTreeMap<u64, RunRow>) -> Vec<DumpEvent> {
+        let lanes: BTreeMap<&Name, &LaneKey> = self.recorder.lanes().map(|(key, name)| (name, key)).collect();
+        let mut found = Vec::new();
+        for (name, id) in &self.recorder.sent {
+            let Some(lane) = lanes.get(name) else { continue };
+            let id = EventId::new(&**id).expect("it was sent under this id");
+            let Inspected::Event(Some(place)) = self.read(Inspect::Event((*lane).clone(), id)) else { continue };
+            let run = place.run_id.and_then(|run| rows.get(&run.number));
+            found.push(self.dump_event(lane, &place.event, run, place.ready_at.is_some()));
+        }
+        found
+    }
+
+    fn dump_event(&self, lane: &LaneKey, event: &Event, run: Option<&RunRow>, aside: bool) -> DumpEvent {
+        let place = match run {
+            _ if aside => Place::Delayed,
+            Some(row) => match row.state {
+                RunState::Succeeded => Place::Succeeded,
+                RunState::Failed => Place::Dead,
+                RunState::Cancelled => Place::Discarded,
+                RunState::Pending if row.claims == 0 && row.links.split_from.is_none() => Place::Buffered,
+                RunState::Pending | RunState::Running | RunState::Retryable => Place::InFlight,
+            },
+            None => panic!("event {} of {lane} belongs to no run", event.id),
+        };
+        DumpEvent {
+            queue: record::owner(&lane.tenant, &lane.queue),
+            lane: self.recorder.lane(lane),
+            seq: (!aside).then_some(event.seq),
+            id: event.id.as_str().into(),
+            hash: record::print(&event.payload),
+            place,
+            run: run.map(|row| row.id.number),
+            received_at: event.received_at.as_millis(),
+            was_seq: event.was_seq,
+        }
+    }
+
+    /// Reads all runs in full: what the store made by itself, or made up.
+    fn add_unknown(&mut self, rows: &BTreeMap<u64, RunRow>, events: &mut Vec<DumpEvent>) {
+        for row in rows.values() {
+            let Inspected::Run(Some(detail)) = self.read(Inspect::Run(row.id)) else { continue };
+            let lane = self.recorder.lane(&row.lane);
+            for event in &detail.list {
+                if events.iter().any(|known| known.lane == lane && known.seq == Some(event.seq)) {
+                    continue;
+                }
+                let id = event.id.as_str();
+                let mut told = self.dump_event(&row.lane, event, Some(row), false);
+                if id.starts_with("schedule/") || id.ends_with("/notify") {
+                    self.recorder.made_itself(&row.lane, &lane, id, &event.payload);
+                } else if id.starts_with("conflict_")
+                    && let Some(own) = self.recorder.sent_with(&lane, told.hash)
+                {
+                    // Buried under a new id; the checker knows it by the one it was sent under.
+                    told.id = own;
+                }
+                events.push(told);
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What will happen in a schedule, decided before it runs.
+//!
+//! A plan is made from a seed alone ([`Plan::of`]) and consists of *items*: a worker, a rule of a queue, a habit of the
+//! handlers, something a sender or an operator does at some moment, a fault. Every item can be taken away without
+//! touching the others, so a failing plan is shrunk by leaving items out, and "seed and the numbers of the items that
+//! are kept" is all that a replay needs.
+
+use std::fmt;
+use std::time::Duration;
+
+use quell_core::event::{Key, LaneKey, QueueName, Tenant};
+use quell_core::lane::{DuringRun, OnFailed};
+use quell_core::window::WindowPolicy;
+
+mod draw;
+mod items;
+mod policy;
+
+pub use policy::QueuePolicy;
+
+/// Everything that a schedule is made of.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub shape: Shape,
+    /// In the order in which they were drawn; a replay names them by their place.
+    pub items: Vec<Item>,
+}
+
+/// What is not taken away when a plan is shrunk.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    pub queues: Vec<QueueShape>,
+    /// With the place of their queue.
+    pub lanes: Vec<(LaneKey, usize)>,
+    /// Until here faults happen and people act; then everything heals.
+    pub span: u64,
+    /// After the faults an operator lifts every pause and block.
+    pub resume_all: bool,
+    /// A worker that knows every queue starts after the faults; otherwise the planned ones have to do.
+    pub closer: bool,
+    pub retention: Option<Duration>,
+    /// Handlers apply their batches at a fenced resource.
+    pub sink: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct QueueShape {
+    pub name: QueueName,
+    pub tenant: Tenant,
+}
+
+impl QueueShape {
+    pub fn lane(&self, key: &Key) -> LaneKey {
+        LaneKey { tenant: self.tenant.clone(), queue: self.name.clone(), key: key.clone() }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum Item {
+    Worker(WorkerPlan),
+    Puller(PullerPlan),
+    Rule { queue: usize, rule: Rule },
+    Habit { habit: Habit, percent: u64 },
+    Send { at: u64, send: SendPlan },
+    Hand { at: u64, hand: Hand },
+    Fault { at: u64, fault: Fault },
+    /// Was taken away; the places of the others stay.
+    Absent { node: bool },
+}
+
+/// A worker process: the shipped loop, drivers and sweeper.
+#[derive(Debug, Clone)]
+pub struct WorkerPlan {
+    /// Which queues it takes lanes of; empty means all by name.
+    pub queues: Vec<usize>,
+    pub concurrency: usize,
+    /// How much faster its clock runs, in millionths.
+    pub skew: i64,
+    pub idle_max: u64,
+    pub sweep_every: u64,
+    pub error_wait: u64,
+    pub grace: u64,
+}
+
+/// A worker in another language: claims with its own ids and settles itself.
+#[derive(Debug, Clone)]
+pub struct PullerPlan {
+    pub poll: u64,
+    pub max: usize,
+}
+
+/// One way in which a queue is not plain.
+#[derive(Debug, Clone, Copy)]
+pub enum Rule {
+    Window(WindowPolicy),
+    MaxEvents(u32),
+    MaxBytes(u64),
+    During(DuringRun),
+    MaxInterrupts(u32),
+    RetryNewer,
+    Attempts(u32),
+    OnFailed(OnFailed),
+    Lease(u64),
+    MaxRunning(u32),
+    Notify { failed_only: bool },
+    LaneEvents(u64),
+    DropOldest,
+    ContentDedupe,
+    Backoff { base: u64, cap: u64, jitter: f64 },
+    TimeLimit(u64),
+    /// Between telling a handler and stopping it.
+    StopGrace(u64),
+    OnErrorRetry,
+}
+
+/// Something that handlers do now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    Step,
+    StepOnce,
+    Hold,
+    HoldIfHead,
+    Retry,
+    RetryAfter,
+    Fail,
+    Release,
+    Superseded,
+    Interrupted,
+    Panic,
+    Error,
+    /// Works longer than a heartbeat.
+    Slow,
+    /// Works longer than its time limit or a lease without a heartbeat.
+    VerySlow,
+    /// Goes on although it was told to stop.
+    IgnoreStop,
+    /// Settles with events to follow.
+    Carry,
+    /// Sends an event under the id that a carried one will have.
+    Squat,
+    IfHead,
+    SettleTwice,
+    SettleOtherwise,
+    /// Takes a batch and forgets it.
+    Abandon,
+    /// Keeps its lease alive.
+    Extend,
+    /// Has never heard of requests to stop.
+    Deaf,
+}
+
+impl Habit {
+    pub const ALL: [Habit; 23] = [
+        Habit::Step,
+        Habit::StepOnce,
+        Habit::Hold,
+        Habit::HoldIfHead,
+        Habit::Retry,
+        Habit::RetryAfter,
+        Habit::Fail,
+        Habit::Release,
+        Habit::Superseded,
+        Habit::Interrupted,
+        Habit::Panic,
+        Habit::Error,
+        Habit::Slow,
+        Habit::VerySlow,
+        Habit::IgnoreStop,
+        Habit::Carry,
+        Habit::Squat,
+        Habit::IfHead,
+        Habit::SettleTwice,
+        Habit::SettleOtherwise,
+        Habit::Abandon,
+        Habit::Extend,
+        Habit::Deaf,
+    ];
+}
+
+/// One append request, and how patient its sender is.
+#[derive(Debug, Clone)]
+pub struct SendPlan {
+    pub events: Vec<EventPlan>,
+    /// How often it is repeated when the answer was not one.
+    pub patience: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct EventPlan {
+    pub lane: usize,
+    pub id: String,
+    pub given: bool,
+    /// The canary: two events with the same number have the same payload.
+    pub canary: u64,
+    pub padding: usize,
+    pub delay: Option<u64>,
+    pub window: Option<WindowPolicy>,
+    pub priority: u8,
+    pub only_if_idle: bool,
+}
+
+/// What an operator does.
+#[derive(Debug, Clone, Copy)]
+pub enum Hand {
+    Flush(usize),
+    PauseLane(usize),
+    ResumeLane(usize),
+    PauseQueue(usize),
+    ResumeQueue(usize),
+    Cancel { lane: usize, named: bool },
+    Redrive { lane: usize, head: bool, part: bool, fresh: bool },
+    PurgeDead(usize),
+    PurgeDelayed(usize),
+    PurgeBuffered(usize),
+    EraseLane(usize),
+    EraseEvent(usize),
+    Edit(usize),
+    Delete(usize),
+    PutSchedule { name: u64, lane: usize },
+    RemoveSchedule { name: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    Crash { node: usize, down: u64 },
+    /// The whole process stands still and wakes as a zombie; `frozen` when its clock did, too.
+    Pause { node: usize, length: u64, frozen: bool },
+    /// Asked to stop, perhaps twice, and started again.
+    Shutdown { node: usize, down: u64, twice: bool },
+    /// The wall clock of a process jumps against its monotonic one.
+    WallJump { node: usize, by: i64 },
+    StoreForward { by: u64 },
+    StoreStops { length: u64 },
+    Trouble { kind: Trouble, length: u64, percent: u64 },
+    /// Notifications get lost.
+    Deafness { length: u64 },
+    Backup,
+    Restore,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Refused: definitely not done.
+    Refused,
+    /// The question is lost: unknown, and not done.
+    LostBefore,
+    /// The answer is lost: unknown, and done.
+    LostAfter,
+    Slow,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Plan {
+        draw::plan(seed)
+    }
+
+    /// The same plan with these items only.
+    #[must_use]
+    pub fn keeping(mut self, kept: &[usize]) -> Plan {
+        for (place, item) in self.items.iter_mut().enumerate() {
+            if !kept.contains(&place) {
+                *item = Item::Absent { node: matches!(item, Item::Worker(_) | Item::Puller(_)) };
+            }
+        }
+        self
+    }
+
+    pub fn policies(&self) -> Vec<QueuePolicy> {
+        policy::of(self)
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Item::Send { at, send } => {
+                write!(f, "{at:>6} ms  send")?;
+                for e in &send.events {
+                    let id = if e.given { "id" } else { "made id" };
+                    write!(f, " [lane {} {id} {} payload {}", e.lane, e.id, e.canary)?;
+                    if let Some(delay) = e.delay {
+                        write!(f, " delay {delay} ms")?;
+                    }
+                    if let Some(window) = e.window {
+                        write!(f, " window {window:?}")?;
+                    }
+                    write!(f, "]")?;
+                }
+                Ok(())
+            }
+            Item::Hand { at, hand } => write!(f, "{at:>6} ms  operator {hand:?}"),
+            Item::Fault { at, fault } => write!(f, "{at:>6} ms  fault {fault:?}"),
+            Item::Worker(w) => write!(f, "          worker {w:?}"),
+            Item::Puller(p) => write!(f, "          puller {p:?}"),
+            Item::Rule { queue, rule } => write!(f, "          queue {queue}: {rule:?}"),
+            Item::Habit { habit, percent } => write!(f, "          handlers: {percent} % {habit:?}"),
+            Item::Absent { .. } => Ok(()),
+        }
+    }
+}

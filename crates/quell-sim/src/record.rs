@@ -1,0 +1,305 @@
+//! The recorder: writes down what was asked and answered, in the words of the checker.
+//!
+//! It stands outside the store: an invoke is written when the question leaves, an answer when it arrives. What a store
+//! does behind anybody's back (a schedule fires, a run's end is told to another queue) is written as a send with an
+//! unknown answer the first time that its event is seen, because nobody was told when it happened.
+
+use quell_check::history::{
+    self, Answer, Claim, Delivered, FiredBy, HoldAnswer, Name, Op, Receipt, Record, Refusal, State,
+    StepAnswer, Verdict,
+};
+use quell_core::batch::Batch;
+use quell_core::error::{ErrorKind, StoreError};
+use quell_core::event::{LaneKey, NewEvent, NewEventId, Payload};
+use quell_core::lifecycle::RunState;
+use quell_core::outcome::VerdictKind;
+use quell_core::store::{self, StepAction};
+use quell_core::window;
+
+use crate::call::{Reply, Request};
+use crate::chance::hash;
+use crate::plan::QueueShape;
+
+/// Who writes facts and what happens by itself.
+pub(crate) const NOBODY: u64 = 0;
+
+pub(crate) fn queue_name(queue: &QueueShape) -> Name {
+    owner(&queue.tenant, &queue.name)
+}
+
+/// Tenant and queue as one name: the owner of totals.
+pub(crate) fn owner(tenant: &quell_core::event::Tenant, queue: &quell_core::event::QueueName) -> Name {
+    if tenant.is_none() { queue.as_str().into() } else { format!("{tenant}:{queue}").into() }
+}
+
+pub(crate) fn print(payload: &Payload) -> u64 {
+    hash(payload.as_str().as_bytes())
+}
+
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) records: Vec<Record>,
+    /// Names made once and cloned.
+    lanes: Vec<(LaneKey, Name, Name)>,
+    /// Events that somebody sent, or that the store is known to make by itself.
+    pub(crate) sent: std::collections::BTreeSet<(Name, Name)>,
+    calls: u64,
+}
+
+impl Recorder {
+    pub(crate) fn know(&mut self, lane: &LaneKey) {
+        let name = Name::from(lane.to_string());
+        self.lanes.push((lane.clone(), name, owner(&lane.tenant, &lane.queue)));
+    }
+
+    /// Every lane with its name.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (&LaneKey, &Name)> {
+        self.lanes.iter().map(|(key, name, _)| (key, name))
+    }
+
+    pub(crate) fn lane(&self, key: &LaneKey) -> Name {
+        let known = self.lanes.iter().find(|(k, ..)| k == key);
+        known.map_or_else(|| Name::from(key.to_string()), |(_, name, _)| name.clone())
+    }
+
+    fn queue(&self, key: &LaneKey) -> Name {
+        let known = self.lanes.iter().find(|(k, ..)| k == key);
+        known.map_or_else(|| owner(&key.tenant, &key.queue), |(.., queue)| queue.clone())
+    }
+
+    pub(crate) fn fact(&mut self, process: u64, op: Op) {
+        self.records.push(Record::fact(process, op));
+    }
+
+    /// Writes the question and gives the number that its answer will carry.
+    pub(crate) fn asked(&mut self, process: u64, request: &Request) -> u64 {
+        self.calls += 1;
+        let call = self.calls;
+        let op = self.op(request);
+        if let Op::Append { events } | Op::Settle { follow_ups: events, .. } = &op {
+            self.sent.extend(events.iter().map(|e| (e.lane.clone(), e.id.clone())));
+        }
+        self.records.push(Record::invoke(process, call, op));
+        call
+    }
+
+    fn op(&self, request: &Request) -> Op {
+        match request {
+            Request::Append(r) => Op::Append { events: r.events.iter().map(|e| self.new_event(e)).collect() },
+            Request::Claim(r) => Op::Claim {
+                worker: r.worker.to_string().into(),
+                claim_id: r.claim_id.as_deref().map(Name::from),
+            },
+            Request::Extend(r) => Op::Extend { run: r.run_id.number, token: r.token },
+            Request::Hold(r) => Op::Hold { run: r.run_id.number, token: r.token, if_head: r.if_head },
+            Request::Step { request: r, revision } => {
+                let (run, token, revision) = (r.run_id.number, r.token, *revision);
+                let name = Name::from(r.name.as_str());
+                match &r.action {
+                    StepAction::Read => Op::StepBegin { run, token, revision, name, once: false },
+                    StepAction::Begin => Op::StepBegin { run, token, revision, name, once: true },
+                    StepAction::Finish(value) => {
+                        Op::StepFinish { run, token, revision, name, value: hash(value.to_string().as_bytes()) }
+                    }
+                }
+            }
+            Request::Settle { request: r, own_delay } => {
+                let carried = quell_core::aside::carried(r.run_id, &r.events);
+                Op::Settle {
+                    run: r.run_id.number,
+                    token: r.token,
+                    verdict: verdict(r.verdict.kind()),
+                    if_head: r.if_head,
+                    own_delay: *own_delay,
+                    follow_ups: carried.map(|e| history::NewEvent { delayed: true, ..self.new_event(&e) }).collect(),
+                }
+            }
+            Request::Sweep(_) => Op::Sweep,
+            Request::Control { action, .. } => Op::Control { action: action.clone() },
+            Request::Backup(name) => Op::Backup { name: name.clone() },
+        }
+    }
+
+    pub(crate) fn new_event(&self, event: &NewEvent) -> history::NewEvent {
+        history::NewEvent {
+            queue: self.queue(&event.lane),
+            lane: self.lane(&event.lane),
+            id: event.id.id().as_str().into(),
+            given: matches!(event.id, NewEventId::Given(_)),
+            hash: print(&event.payload),
+            bytes: event.payload.len() as u64,
+            delayed: event.delay.is_some(),
+            in_transaction: false,
+            own_window: event.window.is_some(),
+        }
+    }
+
+    /// The id under which this payload was carried into a lane.
+    pub(crate) fn sent_with(&self, lane: &Name, hash: u64) -> Option<Name> {
+        let mut sent = self.records.iter().filter_map(|r| match &r.op {
+            Some(Op::Settle { follow_ups, .. }) => Some(follow_ups),
+            _ => None,
+        });
+        sent.find_map(|all| all.iter().find(|e| e.lane == *lane && e.hash == hash)).map(|e| e.id.clone())
+    }
+
+    /// Writes the answer; `at` is the store's time when the call took effect.
+    pub(crate) fn answered(&mut self, process: u64, call: u64, at: i64, reply: &Reply) {
+        let record = match reply.error() {
+            Some(error) => match refusal(error) {
+                Some(refusal) => Record::fail(process, call, refusal),
+                None => Record::info(process, call),
+            },
+            None => {
+                if let Reply::Claim(Ok(claimed)) = reply {
+                    claimed.batches.iter().for_each(|batch| self.discover(batch));
+                }
+                Record::ok(process, call, Some(at), self.answer(reply))
+            }
+        };
+        self.records.push(record);
+    }
+
+    /// Events that the store made by itself are written down the first time that they are seen.
+    fn discover(&mut self, batch: &Batch) {
+        let lane = self.lane(&batch.lane);
+        for event in &batch.events {
+            let id = event.id.as_str();
+            if id.starts_with("schedule/") || id.ends_with("/notify") {
+                self.made_itself(&batch.lane, &lane, id, &event.payload);
+            }
+        }
+    }
+
+    pub(crate) fn made_itself(&mut self, key: &LaneKey, lane: &Name, id: &str, payload: &Payload) {
+        let id = Name::from(id);
+        if !self.sent.insert((lane.clone(), id.clone())) {
+            return;
+        }
+        self.calls += 1;
+        let event = history::NewEvent {
+            queue: self.queue(key),
+            lane: lane.clone(),
+            id,
+            given: true,
+            hash: print(payload),
+            bytes: payload.len() as u64,
+            delayed: true,
+            in_transaction: false,
+            own_window: false,
+        };
+        self.records.push(Record::invoke(NOBODY, self.calls, Op::Append { events: vec![event] }));
+    }
+
+    fn answer(&self, reply: &Reply) -> Answer {
+        match reply {
+            Reply::Append(Ok(r)) => Answer::Appended { receipts: r.receipts.iter().map(receipt).collect() },
+            Reply::Claim(Ok(r)) => Answer::Claimed {
+                now: r.now.as_millis(),
+                claims: r.batches.iter().map(|batch| self.claim(batch)).collect(),
+            },
+            Reply::Extend(Ok(r)) => Answer::Extended { lease_until: r.lease_until.as_millis() },
+            Reply::Hold(Ok(r)) => Answer::Hold(match r.answer {
+                store::HoldAnswer::Held => HoldAnswer::Held,
+                store::HoldAnswer::Superseded => HoldAnswer::Superseded,
+                store::HoldAnswer::Interrupted => HoldAnswer::Interrupted,
+            }),
+            Reply::Step(Ok(r)) => Answer::Step(match r {
+                store::StepAnswer::New | store::StepAnswer::Begun => StepAnswer::Begun,
+                store::StepAnswer::Unknown => StepAnswer::Unknown,
+                store::StepAnswer::Done { value, .. } => StepAnswer::Value(hash(value.to_string().as_bytes())),
+            }),
+            Reply::Settle(Ok(r)) => Answer::Settled {
+                state: state(r.state),
+                next_at: r.next_at.map(|t| t.as_millis()),
+                repeated: r.repeated,
+            },
+            Reply::Sweep(Ok(r)) => Answer::Swept {
+                reclaimed: r.reclaimed.len() as u64,
+                removed_events: r.removed_events,
+                removed_audit: r.removed_audit,
+            },
+            Reply::Control(Ok(r)) => Answer::Controlled { changed: r.changed },
+            _ => Answer::Done,
+        }
+    }
+
+    fn claim(&self, batch: &Batch) -> Claim {
+        let delivered = |e: &quell_core::event::Event| Delivered {
+            seq: e.seq,
+            id: e.id.as_str().into(),
+            hash: print(&e.payload),
+        };
+        Claim {
+            lane: self.lane(&batch.lane),
+            run: batch.run_id.number,
+            token: batch.token,
+            attempt: batch.attempt,
+            max_attempts: batch.max_attempts,
+            revision: batch.revision,
+            fired_by: fired(batch.fired_by),
+            head_seq: batch.head_seq,
+            lease_until: batch.lease_until.as_millis(),
+            events: batch.events.iter().map(delivered).collect(),
+        }
+    }
+}
+
+fn receipt(r: &store::Receipt) -> Receipt {
+    Receipt {
+        id: r.event_id.as_str().into(),
+        seq: r.seq,
+        duplicate: r.duplicate,
+        run: r.run_id.map(|id| id.number),
+    }
+}
+
+/// Nothing when nobody knows.
+fn refusal(error: &StoreError) -> Option<Refusal> {
+    Some(match error.kind {
+        ErrorKind::Unknown => return None,
+        ErrorKind::LostLease => Refusal::Stale,
+        ErrorKind::AlreadySettled => Refusal::AlreadySettled,
+        ErrorKind::Conflict => Refusal::Conflict,
+        ErrorKind::Limit | ErrorKind::NotIdle => Refusal::Limit,
+        ErrorKind::Unavailable => Refusal::Unavailable,
+        ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Corrupt => Refusal::Other,
+    })
+}
+
+pub(crate) fn verdict(kind: VerdictKind) -> Verdict {
+    match kind {
+        VerdictKind::Succeeded => Verdict::Succeeded,
+        VerdictKind::Retry => Verdict::Retry,
+        VerdictKind::Failed => Verdict::Failed,
+        VerdictKind::Release => Verdict::Release,
+        VerdictKind::Interrupted => Verdict::Interrupted,
+        VerdictKind::Superseded => Verdict::Superseded,
+    }
+}
+
+pub(crate) fn state(state: RunState) -> State {
+    match state {
+        RunState::Pending => State::Pending,
+        RunState::Running => State::Running,
+        RunState::Retryable => State::Retryable,
+        RunState::Succeeded => State::Succeeded,
+        RunState::Failed => State::Failed,
+        RunState::Cancelled => State::Cancelled,
+    }
+}
+
+fn fired(by: window::FiredBy) -> FiredBy {
+    match by {
+        window::FiredBy::None => FiredBy::None,
+        window::FiredBy::Fixed => FiredBy::Fixed,
+        window::FiredBy::Quiet => FiredBy::Quiet,
+        window::FiredBy::Cap => FiredBy::Cap,
+        window::FiredBy::Count => FiredBy::Count,
+        window::FiredBy::Bytes => FiredBy::Bytes,
+        window::FiredBy::Flush => FiredBy::Flush,
+        window::FiredBy::Retry => FiredBy::Retry,
+        window::FiredBy::Merge => FiredBy::Merge,
+        window::FiredBy::Redrive => FiredBy::Redrive,
+    }
+}

@@ -1,0 +1,497 @@
+//! The world of a schedule: one queue of things to come, ordered by simulated time, ties broken by the seed.
+//!
+//! Every call to the store is three moments: it leaves (and is written down), it takes effect, its answer arrives. In
+//! between anything may happen: the process dies, the answer is lost, somebody else is faster. Nothing here decides
+//! what a worker does; that is the shipped logic, performed in `node.rs`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use quell_check::history::{Name, Op};
+use quell_core::error::ErrorKind;
+use quell_core::memory::Snapshot;
+
+use crate::call::{MakeStore, Reply, Request, Subject};
+use crate::chance::Chance;
+use crate::clock::{Moment, StoreClock, StoreTime};
+use crate::handler::Handler;
+use crate::node::Node;
+use crate::plan::{Fault, Habit, Item, Plan, QueuePolicy, Trouble};
+use crate::record::{NOBODY, Recorder};
+use crate::seen::{Seen, Sight};
+use crate::sink::Sink;
+
+/// Whose call it is, or whose moment has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// A sender's or operator's item of the plan.
+    Item(usize),
+    /// Part of a process; gone when the process is.
+    Part { node: usize, life: u32, part: Part },
+    /// The operator who puts things right in the end.
+    Closing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Loop,
+    Sweeper,
+    /// The driver of a run: its renewals.
+    Renewal(u64),
+    /// The driver of a run: its settlement, its timer.
+    Driver(u64),
+    /// The handler of a run.
+    Handler(u64),
+    /// A puller's claims.
+    Claims,
+}
+
+/// Something to come.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// An item of the plan has its moment.
+    Item(usize),
+    /// A call takes effect.
+    Effect(usize),
+    /// Its answer arrives.
+    Answer(usize),
+    /// A timer that was wished for; an older wish than the latest is nothing.
+    Timer { who: Who, wish: u32 },
+    /// The store's bell is heard.
+    Bell { node: usize, life: u32 },
+    /// A handler that was told to stop has stopped.
+    Stopped { node: usize, life: u32, run: u64 },
+    /// A run is over for its worker.
+    Ended { node: usize, life: u32, run: u64 },
+    Restart { node: usize, life: u32 },
+    /// The faults are over.
+    Heal,
+    /// Is everything done?
+    Look,
+}
+
+struct Entry {
+    at: Moment,
+    tie: u64,
+    order: u64,
+    what: What,
+}
+
+impl Entry {
+    fn key(&self) -> (Moment, u64, u64) {
+        (self.at, self.tie, self.order)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// A call on its way.
+pub(crate) struct Call {
+    who: Who,
+    process: u64,
+    number: u64,
+    request: Option<Request>,
+    /// Lost on the way back.
+    lost_after: bool,
+    reply: Option<Reply>,
+    at: i64,
+}
+
+/// A trouble of the network while it lasts.
+struct Weather {
+    item: usize,
+    kind: Trouble,
+    percent: u64,
+    until: Moment,
+}
+
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) policies: Vec<QueuePolicy>,
+    pub(crate) now: Moment,
+    pub(crate) store: Arc<dyn Subject>,
+    pub(crate) clock: Arc<StoreClock>,
+    pub(crate) time: StoreTime,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) recorder: Recorder,
+    pub(crate) seen: Seen,
+    pub(crate) sink: Sink,
+    pub(crate) healed: bool,
+    pub(crate) tries: Vec<u32>,
+    /// The retention has removed audit records.
+    pub(crate) audit_removed: bool,
+    pub(crate) open_calls: usize,
+    pub(crate) done: bool,
+    pub(crate) stuck: Option<String>,
+    pub(crate) calm_since: Option<Moment>,
+    calls: Vec<Call>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    order: u64,
+    drawn: Vec<u64>,
+    weather: Vec<Weather>,
+    deaf_until: Moment,
+    backups: Vec<(Name, Snapshot)>,
+    habits: [u64; Habit::ALL.len()],
+    /// How often each lane was handed to a handler.
+    pub(crate) claims_of: BTreeMap<Name, u64>,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, make: &MakeStore) -> World {
+        let clock = Arc::new(StoreClock::new());
+        let policies = plan.policies();
+        let mut habits = [0; Habit::ALL.len()];
+        for item in &plan.items {
+            if let Item::Habit { habit, percent } = item {
+                habits[*habit as usize] = *percent;
+            }
+        }
+        let items = plan.items.len();
+        let mut world = World {
+            policies,
+            now: 0,
+            store: make(clock.clone()),
+            clock,
+            time: StoreTime::default(),
+            nodes: Vec::new(),
+            recorder: Recorder::default(),
+            seen: Seen::default(),
+            sink: Sink::default(),
+            healed: false,
+            tries: vec![0; items],
+            audit_removed: false,
+            open_calls: 0,
+            done: false,
+            stuck: None,
+            calm_since: None,
+            calls: Vec::new(),
+            heap: BinaryHeap::new(),
+            order: 0,
+            drawn: vec![0; 64],
+            weather: Vec::new(),
+            deaf_until: 0,
+            backups: Vec::new(),
+            habits,
+            claims_of: BTreeMap::new(),
+            plan,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        for (lane, _) in self.plan.shape.lanes.clone() {
+            self.recorder.know(&lane);
+        }
+        for policy in &self.policies {
+            self.recorder.fact(NOBODY, Op::Policy(Box::new(policy.check.clone())));
+        }
+        let last = self.plan.shape.span.saturating_sub(1);
+        for place in 0..self.plan.items.len() {
+            let at = match &self.plan.items[place] {
+                Item::Worker(w) => {
+                    self.nodes.push(Node::worker(w.clone()));
+                    continue;
+                }
+                Item::Puller(p) => {
+                    self.nodes.push(Node::puller(p.clone()));
+                    continue;
+                }
+                Item::Absent { node } => {
+                    if *node {
+                        self.nodes.push(Node::absent());
+                    }
+                    continue;
+                }
+                Item::Rule { .. } | Item::Habit { .. } => continue,
+                Item::Send { at, .. } | Item::Hand { at, .. } | Item::Fault { at, .. } => *at,
+            };
+            self.later(at.min(last), What::Item(place));
+        }
+        for node in 0..self.nodes.len() {
+            self.start(node);
+        }
+        self.later(self.plan.shape.span, What::Heal);
+    }
+
+    /// Runs until everything is done, or stuck.
+    pub(crate) fn run(&mut self) {
+        while !self.done {
+            let Some(Reverse(entry)) = self.heap.pop() else { break };
+            self.now = entry.at;
+            self.time.show(self.now, &self.clock);
+            self.happen(entry.what);
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Item(item) => self.item(item),
+            What::Effect(call) => self.effect(call),
+            What::Answer(call) => {
+                let who = self.calls[call].who;
+                match self.gate(who) {
+                    Gate::Open => self.answer(call),
+                    Gate::Later(at) => self.later(at, What::Answer(call)),
+                    Gate::Gone => self.open_calls -= 1,
+                }
+            }
+            What::Timer { who, wish } => match self.gate(who) {
+                Gate::Open => self.timer(who, wish),
+                Gate::Later(at) => self.later(at, What::Timer { who, wish }),
+                Gate::Gone => {}
+            },
+            What::Bell { node, life } => {
+                match self.gate(Who::Part { node, life, part: Part::Loop }) {
+                    Gate::Open => self.bell(node),
+                    Gate::Later(at) => self.later(at, What::Bell { node, life }),
+                    Gate::Gone => {}
+                }
+            }
+            What::Stopped { node, life, run } => {
+                match self.gate(Who::Part { node, life, part: Part::Handler(run) }) {
+                    Gate::Open => self.stopped(node, run),
+                    Gate::Later(at) => self.later(at, What::Stopped { node, life, run }),
+                    Gate::Gone => {}
+                }
+            }
+            What::Ended { node, life, run } => {
+                match self.gate(Who::Part { node, life, part: Part::Loop }) {
+                    Gate::Open => self.run_ended(node, run),
+                    Gate::Later(at) => self.later(at, What::Ended { node, life, run }),
+                    Gate::Gone => {}
+                }
+            }
+            What::Restart { node, life } => {
+                if self.nodes[node].life == life {
+                    self.start(node);
+                }
+            }
+            What::Heal => self.heal(),
+            What::Look => self.look(),
+        }
+    }
+
+    pub(crate) fn later(&mut self, at: Moment, what: What) {
+        self.order += 1;
+        let tie = Chance::keyed(self.plan.seed, [1, self.order, 0]).number();
+        self.heap.push(Reverse(Entry { at: at.max(self.now), tie, order: self.order, what }));
+    }
+
+    /// Whether a part of a process can be reached: not when its process is another one by now, and only later while it
+    /// stands still.
+    fn gate(&self, who: Who) -> Gate {
+        let Who::Part { node, life, .. } = who else { return Gate::Open };
+        let node = &self.nodes[node];
+        match node.paused_until {
+            _ if node.life != life || !node.is_up() => Gate::Gone,
+            Some(until) if self.now < until => Gate::Later(until),
+            _ => Gate::Open,
+        }
+    }
+
+    pub(crate) fn process(who: Who) -> u64 {
+        match who {
+            Who::Part { node, .. } => 1 + node as u64,
+            Who::Item(item) => 100 + item as u64,
+            Who::Closing => 99,
+        }
+    }
+
+    /// A generator for the next decision about this actor.
+    pub(crate) fn chance(&mut self, who: Who) -> Chance {
+        let process = Self::process(who);
+        let place = usize::try_from(process).unwrap_or(0);
+        if place >= self.drawn.len() {
+            self.drawn.resize(place + 1, 0);
+        }
+        self.drawn[place] += 1;
+        Chance::keyed(self.plan.seed, [2, process, self.drawn[place]])
+    }
+
+    /// How often handlers do this, in percent; after the faults they behave.
+    pub(crate) fn habit(&self, habit: Habit) -> u64 {
+        if self.healed { 0 } else { self.habits[habit as usize] }
+    }
+
+    /// Sends a question on its way.
+    pub(crate) fn ask(&mut self, who: Who, request: Request) {
+        let process = Self::process(who);
+        let number = self.recorder.asked(process, &request);
+        let mut chance = self.chance(who);
+        let (mut there, mut back) = (chance.below(3), chance.below(3));
+        let (mut refused, mut lost_before, mut lost_after) = (false, false, false);
+        for weather in &self.weather {
+            let mut chance = Chance::keyed(self.plan.seed, [3, weather.item as u64, chance.number()]);
+            if self.now >= weather.until || !chance.percent(weather.percent) {
+                continue;
+            }
+            match weather.kind {
+                Trouble::Refused => refused = true,
+                Trouble::LostBefore => lost_before = true,
+                Trouble::LostAfter => lost_after = true,
+                Trouble::Slow => {
+                    there += chance.below(600);
+                    back += chance.below(600);
+                }
+            }
+        }
+        let id = self.calls.len();
+        let reply = if refused {
+            self.seen.saw(Sight::CallRefused);
+            Some(request.failed(ErrorKind::Unavailable))
+        } else if lost_before {
+            self.seen.saw(Sight::QuestionLost);
+            Some(request.failed(ErrorKind::Unknown))
+        } else {
+            None
+        };
+        let (answered, at) = (reply.is_some(), self.store_now());
+        self.open_calls += 1;
+        self.calls.push(Call { who, process, number, request: Some(request), lost_after, reply, at });
+        if answered {
+            self.later(self.now + there + back, What::Answer(id));
+        } else {
+            self.later(self.now + there, What::Effect(id));
+            // The answer follows the effect; how long it takes is drawn now.
+            self.calls[id].at = i64::try_from(back).unwrap_or(0);
+        }
+    }
+
+    pub(crate) fn store_now(&self) -> i64 {
+        quell_core::clock::Clock::now(&*self.clock).as_millis()
+    }
+
+    fn effect(&mut self, id: usize) {
+        let at = self.store_now();
+        let call = &mut self.calls[id];
+        let back = u64::try_from(call.at).unwrap_or(0);
+        call.at = at;
+        let request = call.request.take().expect("a call takes effect once");
+        let (rings, lost) = (request.rings(), call.lost_after.then(|| request.failed(ErrorKind::Unknown)));
+        if let Request::Backup(name) = &request {
+            let backup = (name.clone(), self.store.backup());
+            self.backups.push(backup);
+        }
+        let reply = request.perform(&*self.store);
+        if let Reply::Sweep(Ok(swept)) = &reply {
+            self.audit_removed |= swept.removed_audit > 0;
+        }
+        if lost.is_some() {
+            self.seen.saw(Sight::AnswerLost);
+        }
+        self.calls[id].reply = Some(lost.unwrap_or(reply));
+        self.later(self.now + back, What::Answer(id));
+        if rings {
+            self.ring();
+        }
+    }
+
+    /// Lets every listening process hear the store's bell.
+    pub(crate) fn ring(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.listen(node);
+        }
+    }
+
+    pub(crate) fn listen(&mut self, node: usize) {
+        if !self.nodes[node].hears() {
+            return;
+        }
+        if self.now < self.deaf_until {
+            self.seen.saw(Sight::BellUnheard);
+            return self.nodes[node].misses();
+        }
+        let (life, at) = (self.nodes[node].life, self.now + 1);
+        self.later(at, What::Bell { node, life });
+    }
+
+    fn answer(&mut self, id: usize) {
+        self.open_calls -= 1;
+        let call = &mut self.calls[id];
+        let reply = call.reply.take().expect("an answer arrives once");
+        let (who, process, number, at) = (call.who, call.process, call.number, call.at);
+        self.recorder.answered(process, number, at, &reply);
+        match who {
+            Who::Item(item) => self.item_answered(item, reply),
+            Who::Closing => {}
+            Who::Part { node, part, .. } => self.part_answered(node, part, reply),
+        }
+    }
+
+    pub(crate) fn fault(&mut self, item: usize, fault: Fault) {
+        match fault {
+            Fault::Crash { node, down } => self.crash(node, down),
+            Fault::Pause { node, length, frozen } => self.pause(node, length, frozen),
+            Fault::Shutdown { node, down, twice } => self.shut_down(node, down, twice),
+            Fault::WallJump { node, by } => {
+                self.seen.saw(Sight::WallJumped);
+                self.nodes[node].wall_jumps += by;
+            }
+            Fault::StoreForward { by } => {
+                self.seen.saw(Sight::StoreClockJumped);
+                self.time.jump(by);
+            }
+            Fault::StoreStops { length } => {
+                self.seen.saw(Sight::StoreClockStopped);
+                self.time.stop(self.now + length);
+            }
+            Fault::Trouble { kind, length, percent } => {
+                let until = self.now + length;
+                if kind == Trouble::Slow {
+                    self.seen.saw(Sight::SlowNetwork);
+                }
+                self.weather.push(Weather { item, kind, percent, until });
+            }
+            Fault::Deafness { length } => self.deaf_until = self.now + length,
+            Fault::Backup => {
+                let name = Name::from(format!("b{}", self.backups.len()));
+                self.ask(Who::Item(item), Request::Backup(name));
+            }
+            Fault::Restore => {
+                if let Some((name, backup)) = self.backups.last() {
+                    self.seen.saw(Sight::Restored);
+                    self.store.restore(backup);
+                    self.recorder.fact(NOBODY, Op::Restore { backup: name.clone() });
+                    self.ring();
+                }
+            }
+        }
+    }
+
+    /// The network and the clocks are well again.
+    pub(crate) fn clear_weather(&mut self) {
+        self.weather.clear();
+        self.deaf_until = 0;
+        self.time.heal();
+    }
+
+    pub(crate) fn handler(&mut self, node: usize, run: u64) -> Option<&mut Handler> {
+        self.nodes[node].handlers.get_mut(&run)
+    }
+}
+
+enum Gate {
+    Open,
+    Later(Moment),
+    Gone,
+}
