@@ -129,6 +129,11 @@ fn s4_different_ids_never_share_a_number() {
 }
 
 #[test]
+fn s4_a_receipt_names_an_event_that_was_sent() {
+    breaks(&burst().end(), NoFalseMerge, |h| receipt_of(h, 1).id = "ghost".into());
+}
+
+#[test]
 fn s4_content_dedupe_joins_events_without_ids_only() {
     let made = |id: &str| NewEvent { given: false, hash: 5, ..Story::event("a", id) };
     let mut story = Story::new(Policy { content_dedupe: true, ..policy() });

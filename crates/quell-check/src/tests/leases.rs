@@ -177,6 +177,36 @@ fn s10_a_batch_is_in_order() {
 }
 
 #[test]
+fn s10_events_of_a_batch_follow_one_another() {
+    let mut story = Story::new(policy());
+    for id in ["e1", "e2", "e3"] {
+        story.append("a", id);
+    }
+    let held = story.claim("a");
+    story.succeed(held);
+    breaks(&story.end(), SerialCommits, |h| {
+        let first = claim_of(h, 0).events[0].clone();
+        claim_of(h, 0).events.insert(1, first);
+    });
+}
+
+#[test]
+fn s11_nothing_is_handed_out_before_it_arrives() {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.succeed(held);
+    story.append("a", "e2");
+    let held = story.claim("a");
+    story.succeed(held);
+    breaks(&story.end(), WholeBatch, |h| {
+        let early = claim_of(h, 1).events[0].clone();
+        audit_of(h, "claimed", 0).upto_seq = early.seq;
+        claim_of(h, 0).events.push(early);
+    });
+}
+
+#[test]
 fn s10_a_redriven_run_goes_before_anything_buffered() {
     let mut story = Story::new(policy());
     story.append("a", "e1");

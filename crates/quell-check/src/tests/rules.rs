@@ -166,6 +166,30 @@ fn r5_a_held_run_takes_nothing_in() {
 }
 
 #[test]
+fn r5_a_merge_told_after_its_claim_is_still_a_merge() {
+    let mut story = Story::new(Policy { retry_with: RetryWith::Newer, ..policy() });
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.append("a", "e2");
+    story.retry(held);
+    let held = story.claim_merging("a");
+    story.succeed(held);
+    let mut told = story.end();
+    // Both records are of one transaction, and the contract does not say which comes first.
+    let merged = audit_of(&mut told, "merged", 0).id;
+    (audit_of(&mut told, "merged", 0).id, audit_of(&mut told, "claimed", 1).id) = (merged + 1, merged);
+    dump_of(&mut told).audit.sort_by_key(|a| a.id);
+    passes(&told);
+    breaks(&told, Held, |h| {
+        let first = audit_of(h, "claimed", 0).clone();
+        let place = dump_of(h).audit.iter().position(|a| a.id == first.id).unwrap();
+        dump_of(h).audit[place].id -= 1;
+        dump_of(h).audit.insert(place + 1, AuditEntry { change: "held".into(), from: first.to, ..first });
+    });
+    breaks(&told, Revision, |h| audit_of(h, "merged", 0).other_run = Some(777));
+}
+
+#[test]
 fn r5_what_a_hold_was_answered_is_in_the_trail() {
     let mut story = Story::new(Policy { during_run: DuringRun::Gate, ..policy() });
     story.append("a", "e1");

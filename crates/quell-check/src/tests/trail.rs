@@ -112,3 +112,85 @@ fn a_history_survives_json() {
     assert_eq!(read, told);
     passes(&read);
 }
+
+/// A run fails and is redriven at the head; its second life is claimed.
+fn second_life() -> (Vec<Record>, u64) {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    story.append("a", "e2");
+    let held = story.claim("a");
+    story.settle(held, Verdict::Failed, "failed");
+    story.redrive(held.run);
+    let again = story.claim("a");
+    story.append("a", "e3");
+    story.settle(again, Verdict::Release, "released");
+    (story.end(), held.run)
+}
+
+#[test]
+fn s17_a_redrive_says_of_what() {
+    let (told, _) = second_life();
+    breaks(&told, AuditIsState, |h| audit_of(h, "redriven", 0).other_run = None);
+    breaks(&told, AuditIsState, |h| audit_of(h, "redriven", 0).other_run = Some(777));
+    breaks(&told, AuditIsState, |h| audit_of(h, "claimed", 1).run = None);
+}
+
+#[test]
+fn s18_only_what_has_ended_is_redriven() {
+    let (told, first) = second_life();
+    breaks(&told, LegalMoves, |h| {
+        let failed = audit_of(h, "failed", 0);
+        (failed.change, failed.to, failed.verdict) =
+            ("succeeded".into(), Some(State::Succeeded), Some(Verdict::Failed));
+        assert_eq!(failed.run, Some(first));
+    });
+}
+
+#[test]
+fn s12_a_redriven_run_never_gives_way() {
+    let (told, _) = second_life();
+    breaks(&told, FrozenBatch, |h| {
+        let released = audit_of(h, "released", 0);
+        (released.change, released.verdict) = ("superseded".into(), Some(Verdict::Superseded));
+    });
+}
+
+#[test]
+fn s17_the_trail_and_the_worker_know_the_same_batch() {
+    let (told, _) = second_life();
+    breaks(&told, AuditIsState, |h| audit_of(h, "claimed", 0).upto_seq += 100);
+    breaks(&told, AuditIsState, |h| audit_of(h, "claimed", 0).run = Some(777));
+}
+
+#[test]
+fn s9_a_token_that_never_held_a_run_does_nothing() {
+    let (mut told, run) = second_life();
+    let dump = told.pop().unwrap();
+    let calls = [
+        (Op::Extend { run, token: 888 }, Answer::Extended { lease_until: 1 }),
+        (Op::Hold { run, token: 888, if_head: None }, Answer::Hold(HoldAnswer::Held)),
+        (
+            Op::StepFinish { run, token: 888, revision: 0, name: "s".into(), value: 1 },
+            Answer::Step(StepAnswer::Value(1)),
+        ),
+        (
+            Op::Settle {
+                run,
+                token: 888,
+                verdict: Verdict::Succeeded,
+                if_head: None,
+                own_delay: false,
+                follow_ups: vec![],
+            },
+            Answer::Settled { state: State::Succeeded, next_at: None, repeated: false },
+        ),
+    ];
+    for (op, answer) in calls {
+        let mut legal = told.clone();
+        legal.push(Record::invoke(9, 1, op));
+        legal.push(Record::fail(9, 1, Refusal::Stale));
+        legal.push(dump.clone());
+        let place = legal.len() - 2;
+        breaks(&legal, Fencing, |h| h[place] = Record::ok(9, 1, None, answer));
+    }
+}
