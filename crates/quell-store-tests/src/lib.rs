@@ -41,6 +41,7 @@ pub mod control;
 pub mod crash;
 pub mod during_run;
 pub mod extend;
+pub mod failure;
 pub mod histories;
 pub mod holes;
 pub mod inspect;
@@ -284,6 +285,33 @@ macro_rules! store_suite {
                 a_repeated_giving_way_gets_the_same_answer
             }
         }
+        $crate::promises! { failure
+            run {
+                hand_backs_are_refunded_ten_times_apart_from_giving_way
+                only_hand_backs_in_a_row_wait
+                a_failing_batch_is_halved_and_the_halves_go_before_anything_newer
+                halving_leaves_the_guilty_event_alone
+                halving_starts_when_the_attempts_are_used_up
+                a_half_that_asks_for_a_retry_is_halved_at_once
+                a_single_failing_event_goes_to_the_dead_letter
+                the_parent_shows_its_halves_and_counts_no_events
+                a_held_run_is_never_halved
+                a_crash_during_a_half_halves_it_again
+                a_hand_back_of_a_half_is_refunded
+                halves_take_nothing_newer_in
+                halves_survive_a_restart
+                a_failed_run_blocks_its_lane_by_name
+                used_up_attempts_and_crashes_block_too
+                a_blocked_lane_accepts_and_windows_events
+                redriving_the_failed_run_ends_the_block_and_goes_first
+                the_run_that_blocked_goes_before_another_redriven_run
+                nothing_else_ends_a_block
+                resume_ends_the_block_and_leaves_the_run_dead
+                a_block_and_a_pause_are_independent
+                a_block_survives_a_restart
+                the_policy_of_the_latest_claim_decides_what_a_failure_does
+            }
+        }
         $crate::promises! { sweep
             run {
                 an_expired_lease_is_taken_back_and_told_with_its_worker
@@ -494,6 +522,7 @@ mod tests {
             ("extend", include_str!("extend.rs")),
             ("settle", include_str!("settle.rs")),
             ("during_run", include_str!("during_run.rs")),
+            ("failure", include_str!("failure.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("inspect", include_str!("inspect.rs")),
             ("control", include_str!("control.rs")),
