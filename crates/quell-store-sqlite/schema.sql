@@ -9,7 +9,7 @@ CREATE TABLE meta (
   run_mark     INTEGER NOT NULL,  -- the retention has looked at finished runs up to this id
   audit_mark   INTEGER NOT NULL,  -- audit records up to this id may be deleted
   test_offset  INTEGER NOT NULL   -- added to the clock by builds with the feature test-clock, otherwise unused
-) STRICT;
+, backup INTEGER NOT NULL DEFAULT 0, restored_at INTEGER) STRICT;
 
 CREATE TABLE queue (
   id          INTEGER PRIMARY KEY,
@@ -24,7 +24,7 @@ CREATE TABLE queue (
   discarded   INTEGER NOT NULL,
   delayed     INTEGER NOT NULL,
   buffered    INTEGER NOT NULL,
-  in_flight   INTEGER NOT NULL,
+  in_flight   INTEGER NOT NULL, priorities INTEGER NOT NULL DEFAULT 16, schedules  INTEGER NOT NULL DEFAULT 0,
   UNIQUE (tenant, name)
 ) STRICT;
 
@@ -88,15 +88,11 @@ CREATE TABLE lane (
   r_lease_until  INTEGER,
   r_due_at       INTEGER,
   r_error        TEXT
-) STRICT;
+, priority         INTEGER NOT NULL DEFAULT 4, blocked_at       INTEGER, blocked_run      INTEGER, queued           TEXT, o_priority       INTEGER, o_step           INTEGER, r_flags          INTEGER, r_interrupts     INTEGER, r_revision       INTEGER, r_priority       INTEGER, r_max_events     INTEGER, r_max_bytes      INTEGER, r_max_interrupts INTEGER, r_claim_id       TEXT, r_extra          TEXT) STRICT;
 
 CREATE UNIQUE INDEX lane_key ON lane (queue_id, key);
 
-CREATE INDEX lane_due ON lane (queue_id, due_at) WHERE due_at IS NOT NULL;
-
 CREATE INDEX lane_lease ON lane (queue_id, lease_at) WHERE lease_at IS NOT NULL;
-
-CREATE INDEX lane_paused ON lane (queue_id) WHERE paused_at IS NOT NULL;
 
 CREATE TABLE event (
   lane_id     INTEGER NOT NULL,
@@ -105,7 +101,7 @@ CREATE TABLE event (
   fingerprint BLOB,               -- of the payload, when the caller gave the id
   received_at INTEGER NOT NULL,
   headers     TEXT,
-  payload     TEXT    NOT NULL,
+  payload     TEXT    NOT NULL, mark     INTEGER, was_seq  INTEGER, priority INTEGER,
   PRIMARY KEY (lane_id, seq)
 ) STRICT, WITHOUT ROWID;
 
@@ -134,7 +130,7 @@ CREATE TABLE run (
   error        TEXT,
   result       TEXT,
   usage        TEXT
-) STRICT;
+, flags      INTEGER NOT NULL DEFAULT 0, interrupts INTEGER NOT NULL DEFAULT 0, revision   INTEGER NOT NULL DEFAULT 0, priority   INTEGER NOT NULL DEFAULT 4, max_events INTEGER NOT NULL DEFAULT 1000, max_bytes  INTEGER NOT NULL DEFAULT 4194304, extra      TEXT) STRICT;
 
 CREATE UNIQUE INDEX run_lane ON run (lane_id, number);
 
@@ -156,7 +152,7 @@ CREATE TABLE audit (
   upto_seq     INTEGER NOT NULL,
   next_at      INTEGER,
   actor        TEXT
-) STRICT;
+, other_run INTEGER, verdict   INTEGER) STRICT;
 
 CREATE INDEX audit_lane ON audit (lane_id);
 
@@ -170,3 +166,60 @@ WHEN OLD.id > (SELECT audit_mark FROM meta)
 BEGIN
   SELECT RAISE(ABORT, 'audit records above the retention mark cannot be deleted');
 END;
+
+CREATE INDEX lane_due ON lane (queue_id, priority, due_at) WHERE due_at IS NOT NULL;
+
+CREATE INDEX lane_paused ON lane (queue_id) WHERE paused_at IS NOT NULL OR blocked_at IS NOT NULL;
+
+CREATE INDEX lane_claim ON lane (r_claim_id) WHERE r_claim_id IS NOT NULL;
+
+CREATE INDEX run_replaced ON run (finished_at) WHERE count = 0;
+
+CREATE TABLE aside (
+  number      INTEGER PRIMARY KEY,   -- the order of acceptance
+  queue_id    INTEGER NOT NULL,
+  key         TEXT    NOT NULL,
+  id          TEXT    NOT NULL,
+  given       INTEGER NOT NULL,      -- 1 when the id is the sender's
+  accepted_at INTEGER NOT NULL,
+  ready_at    INTEGER NOT NULL,
+  look_at     INTEGER NOT NULL,      -- later than ready_at while its lane is full
+  priority    INTEGER NOT NULL,
+  window      TEXT,                  -- the event's own window, as JSON
+  policy      TEXT    NOT NULL,      -- the queue's rules when it was accepted, as JSON
+  headers     TEXT,
+  payload     TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX aside_look ON aside (queue_id, look_at, ready_at, number);
+
+CREATE INDEX aside_lane ON aside (queue_id, key, ready_at, number);
+
+CREATE INDEX aside_id ON aside (id);
+
+CREATE TABLE step (
+  lane_id  INTEGER NOT NULL,
+  run      INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  name     TEXT    NOT NULL,
+  at       INTEGER NOT NULL,
+  token    INTEGER NOT NULL,
+  value    TEXT,                     -- empty while only the intent is recorded
+  PRIMARY KEY (lane_id, run, revision, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE schedule (
+  tenant    TEXT    NOT NULL,
+  name      TEXT    NOT NULL,
+  queue_id  INTEGER NOT NULL,
+  cron      TEXT    NOT NULL,
+  zone      TEXT    NOT NULL,
+  key       TEXT    NOT NULL,
+  payload   TEXT    NOT NULL,
+  policy    TEXT    NOT NULL,
+  last_fire INTEGER NOT NULL,        -- nothing at or before it fires again
+  next_at   INTEGER,
+  PRIMARY KEY (tenant, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX schedule_next ON schedule (queue_id, next_at) WHERE next_at IS NOT NULL;

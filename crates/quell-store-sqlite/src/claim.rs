@@ -12,27 +12,63 @@ use quell_core::batch::Batch;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Key, LaneKey};
-use quell_core::lane::{Attention, Claimer, Rest, Taken};
+use quell_core::lane::{Attention, Claimer, CurrentRun, Rest, Taken, rank};
 use quell_core::limits;
 use quell_core::store::{ClaimRequest, Claimed, Reclaimed, RunPolicy};
 use quell_core::window::Cut;
 use rusqlite::Connection;
 
+use crate::aside;
 use crate::error::not_done;
 use crate::rows::{self, LaneRow, maybe_at, number};
+use crate::settle::{Report, record_step};
 use crate::tx::{QueueRow, Tx, paused_by, queue_pauses};
 
-const LANE_DUE: &str =
-    concat!(include_str!("../sql/lane.sql"), "WHERE queue_id = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3");
+const LANE_DUE: &str = concat!(
+    include_str!("../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND priority = ?4 AND due_at <= ?2 ORDER BY due_at LIMIT ?3"
+);
 const LANE_EXPIRED: &str = concat!(
     include_str!("../sql/lane.sql"),
     "WHERE queue_id = ?1 AND lease_at <= ?2 ORDER BY lease_at LIMIT ?3"
 );
+const LANE_CLAIMED: &str = concat!(include_str!("../sql/lane.sql"), "WHERE r_claim_id = ?1 ORDER BY id");
+const LANE_DUE_FIRST: &str =
+    "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND priority = ?2 AND due_at IS NOT NULL";
 const QUEUES_BY_TIME: &str =
     concat!(include_str!("../sql/queue.sql"), "WHERE next_at IS NOT NULL ORDER BY next_at");
 
 pub(crate) fn claim(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> StoreResult<Claimed> {
+    request.check()?;
+    if let Some(id) = &request.claim_id {
+        let batches = claimed_before(tx, id).map_err(|e| not_done(&e))?;
+        if !batches.is_empty() {
+            return Ok(Claimed { batches, now: tx.now, next_at: Some(tx.now), ..Claimed::default() });
+        }
+    }
     claim_lanes(tx, request).map_err(|e| not_done(&e))
+}
+
+/// The live claims that an earlier call with this id got: its answer may have been lost.
+fn claimed_before(tx: &mut Tx<'_, '_>, claim_id: &str) -> rusqlite::Result<Vec<Batch>> {
+    tx.write_lanes()?;
+    let rows: Vec<LaneRow> = tx
+        .connection
+        .prepare_cached(LANE_CLAIMED)?
+        .query_map([claim_id], LaneRow::read)?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut batches = Vec::new();
+    for row in rows {
+        let Some(run) = row.lane.current.as_ref() else { continue };
+        if row.lane.lease_at().is_none_or(|until| until <= tx.now) {
+            continue;
+        }
+        let events = run_events(tx.connection, row.lane.id, run)?;
+        let queue = tx.queue(row.queue_id)?.clone();
+        let key = LaneKey { tenant: queue.tenant, queue: queue.name, key: key_of(&row.key)? };
+        batches.push(row.lane.envelope(key, events));
+    }
+    Ok(batches)
 }
 
 fn claim_lanes(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
@@ -59,6 +95,11 @@ fn claim_lanes(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<
         let turn = usize::try_from(tx.now.as_millis() / 7).unwrap_or(0) % due.len();
         due.rotate_left(turn);
     }
+    let mut aside = limits::ASIDE_STEP;
+    for (row, _) in &due {
+        aside::fire_and_enter(tx, row, &mut aside)?;
+    }
+    tx.write_lanes()?;
     let mut queues = due.len();
     for (row, policy) in &due {
         let share = work.left.div_ceil(queues.max(1));
@@ -82,6 +123,9 @@ pub(crate) fn nothing_due(
     request: &ClaimRequest,
     now: Timestamp,
 ) -> rusqlite::Result<Option<Claimed>> {
+    if request.claim_id.is_some() {
+        return Ok(None); // Its answer may be what an earlier call got.
+    }
     let (mut next, mut work) = (None, false);
     let pauses = queue_pauses(connection)?;
     queues_by_time(connection, |row| {
@@ -94,7 +138,7 @@ pub(crate) fn nothing_due(
         }
         // The queue's own time is early, for instance after the last lane was settled. It has to be set right, because
         // only events that are due before it wake sleepers, and this claimer is about to sleep for longer.
-        work |= row.next_at != earliest(connection, row.id)?;
+        work |= row.next_at != earliest(connection, &row)?;
         if work {
             return Ok(false);
         }
@@ -143,7 +187,7 @@ fn claim_queue(
     tx: &mut Tx<'_, '_>,
     request: &ClaimRequest,
     queue: &QueueRow,
-    policy: &RunPolicy,
+    policy: &Arc<RunPolicy>,
     share: usize,
     work: &mut Work,
 ) -> rusqlite::Result<()> {
@@ -161,7 +205,7 @@ fn claim_queue(
         .min(listed.saturating_sub(of_name))
         .min(usize::try_from(free).unwrap_or(usize::MAX));
     while !paused && room > 0 && work.pushes > 0 && work.bytes < limits::CLAIM_BYTES_MAX {
-        let lanes = due_lanes(tx, LANE_DUE, queue.id, room)?;
+        let lanes = due_lanes(tx, queue.id, room)?;
         if lanes.is_empty() {
             break;
         }
@@ -187,9 +231,7 @@ fn claim_queue(
             }
         }
     }
-    let next = earliest(tx.connection, queue.id)?;
-    tx.queue(queue.id)?.next_at = next;
-    Ok(())
+    tx.set_next(queue.id)
 }
 
 /// Takes back the leases of a queue that ran out, if allowed, and pushes the entries of those that were extended.
@@ -201,13 +243,14 @@ pub(crate) fn reclaim_expired(
 ) -> rusqlite::Result<Vec<Reclaimed>> {
     let mut reclaimed = Vec::new();
     while *budget > 0 {
-        let lanes = due_lanes(tx, LANE_EXPIRED, queue.id, (*budget).min(limits::SWEEP_LANES_STEP))?;
+        let lanes = expired_lanes(tx, queue.id, (*budget).min(limits::SWEEP_LANES_STEP))?;
         if lanes.is_empty() {
             break;
         }
         for lane in lanes {
             *budget = budget.saturating_sub(1);
             if lane.lane.attention(tx.now) != Attention::Expired {
+                // An extended lease: the entry moves to the true end.
                 let sql = "UPDATE lane SET lease_at = ?2 WHERE id = ?1";
                 tx.execute(sql, [number(lane.lane.id), maybe_at(lane.lane.lease_at())])?;
             } else if allowed {
@@ -221,73 +264,125 @@ pub(crate) fn reclaim_expired(
     Ok(reclaimed)
 }
 
-fn due_lanes(
-    tx: &mut Tx<'_, '_>,
-    sql: &'static str,
-    queue: u64,
-    limit: usize,
-) -> rusqlite::Result<Vec<LaneRow>> {
+fn expired_lanes(tx: &mut Tx<'_, '_>, queue: u64, limit: usize) -> rusqlite::Result<Vec<LaneRow>> {
     let now = tx.now.as_millis();
     let lanes: Vec<LaneRow> = tx
         .statements
-        .get(sql)?
+        .get(LANE_EXPIRED)?
         .query_map((queue, now, limit), LaneRow::read)?
         .collect::<rusqlite::Result<_>>()?;
     lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
+}
+
+/// The lanes that stand first: each priority has an order of its own, and a higher one overtakes by a bounded time.
+fn due_lanes(tx: &mut Tx<'_, '_>, queue: u64, limit: usize) -> rusqlite::Result<Vec<LaneRow>> {
+    let now = tx.now.as_millis();
+    let in_use = tx.queue(queue)?.priorities;
+    let mut lanes: Vec<LaneRow> = Vec::new();
+    for priority in levels(in_use) {
+        let statement = tx.statements.get(LANE_DUE)?;
+        for lane in statement.query_map((queue, now, limit, priority), LaneRow::read)? {
+            lanes.push(lane?);
+        }
+    }
+    if in_use.count_ones() > 1 {
+        lanes.sort_by_key(|lane| rank(lane.due_entry.unwrap_or(tx.now), lane.priority_entry));
+        lanes.truncate(limit);
+    }
+    lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
+}
+
+/// The priorities that lanes of a queue have had.
+fn levels(in_use: u64) -> impl Iterator<Item = u8> {
+    (0..=limits::PRIORITY_MAX).filter(move |priority| in_use >> priority & 1 == 1)
 }
 
 fn hand_out(
     tx: &mut Tx<'_, '_>,
     request: &ClaimRequest,
     queue: &QueueRow,
-    policy: &RunPolicy,
+    policy: &Arc<RunPolicy>,
     mut row: LaneRow,
 ) -> rusqlite::Result<Batch> {
     let now = tx.now;
     let token = tx.fresh();
-    let lane = &mut row.lane;
-    let events = match (&lane.current, lane.open) {
-        (Some(current), _) => read_events(tx.connection, lane.id, current.lo, current.hi)?,
-        (None, Some(open)) => {
-            let mut cut = Cut::new(&open.window.window);
-            let (events, rest) = read_batch(tx, lane.id, open.lo, &mut cut)?;
-            let last = events.last().expect("an open run has events");
-            let taken =
-                Taken { count: cut.count, bytes: cut.bytes, hi: last.seq, last_at: last.received_at, rest };
-            let leftover = if rest.is_some() { tx.fresh() } else { 0 };
-            lane.cut(now, taken, || leftover);
-            tx.queue(queue.id)?.totals.taken(cut.count);
+    let key = LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? };
+    let events = match &row.lane.current {
+        None => cut_open(tx, queue, &mut row)?,
+        Some(current) => {
+            let mut events = run_events(tx.connection, row.lane.id, current)?;
+            if current.is_buffered() {
+                let count = current.count;
+                tx.queue(queue.id)?.totals.taken(count);
+            } else {
+                events.extend(merge(tx, queue, &key, policy, &mut row)?);
+            }
             events
         }
-        (None, None) => unreachable!("an idle lane is not due"),
     };
     let claimer = Claimer {
         worker: request.worker.clone(),
         token,
-        lease: policy.lease,
-        max_attempts: policy.max_attempts,
+        policy: policy.clone(),
+        claim_id: request.claim_id.clone(),
     };
-    let made = lane.claim(now, &claimer);
-    let worker = tx.worker(&request.worker)?;
-    tx.write_runs(lane, None, Some(worker))?;
-    tx.audit(queue.id, Some(lane.id), &made, None)?;
+    let made = row.lane.claim(now, &claimer);
+    tx.write_whole(&row, None)?;
+    tx.audit(queue.id, Some(row.lane.id), &made, None)?;
     tx.queue(queue.id)?.running += 1;
-    let key = LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? };
     Ok(row.lane.envelope(key, events))
+}
+
+/// Cuts the batch out of the open run.
+fn cut_open(tx: &mut Tx<'_, '_>, queue: &QueueRow, row: &mut LaneRow) -> rusqlite::Result<Vec<Event>> {
+    let open = row.lane.open.expect("an idle lane is not due");
+    let mut cut = Cut::new(&open.window.window);
+    let (events, rest) = read_batch(tx, row.lane.id, open.lo, &mut cut)?;
+    let last = events.last().expect("an open run has events");
+    let taken = Taken { count: cut.count, bytes: cut.bytes, hi: last.seq, last_at: last.received_at, rest };
+    let leftover = if rest.is_some() { tx.fresh() } else { 0 };
+    row.lane.cut(tx.now, taken, || leftover);
+    tx.queue(queue.id)?.totals.taken(cut.count);
+    Ok(events)
+}
+
+/// A run that gave way to newer events, or is retried with them, takes in what fits.
+fn merge(
+    tx: &mut Tx<'_, '_>,
+    queue: &QueueRow,
+    key: &LaneKey,
+    policy: &RunPolicy,
+    row: &mut LaneRow,
+) -> rusqlite::Result<Vec<Event>> {
+    let Some(run) = row.lane.takes_newer(policy) else { return Ok(Vec::new()) };
+    let (count, bytes) = (run.count, run.bytes);
+    let mut cut = Cut::after(&run.bounds(), count, bytes);
+    let lo = row.lane.open.expect("there is something newer").lo;
+    let (events, rest) = read_batch(tx, row.lane.id, lo, &mut cut)?;
+    let Some(last) = events.last() else { return Ok(events) };
+    let (taken_count, taken_bytes) = (cut.count - count, cut.bytes - bytes);
+    let taken =
+        Taken { count: taken_count, bytes: taken_bytes, hi: last.seq, last_at: last.received_at, rest };
+    let leftover = if rest.is_some() { tx.fresh() } else { 0 };
+    let step = row.lane.absorb(tx.now, taken, || leftover);
+    tx.queue(queue.id)?.totals.taken(taken_count);
+    record_step(tx, queue.id, row.lane.id, key, step, &Report::default(), None)?;
+    Ok(events)
 }
 
 pub(crate) fn key_of(text: &str) -> rusqlite::Result<Key> {
     Key::new(text).map_err(|e| rusqlite::types::FromSqlError::Other(Box::new(e)).into())
 }
 
-pub(crate) fn read_events(
+/// The events of a run, in order.
+pub(crate) fn run_events(
     connection: &Connection,
     lane: u64,
-    lo: u64,
-    hi: u64,
+    run: &CurrentRun,
 ) -> rusqlite::Result<Vec<Event>> {
     let mut statement = connection.prepare_cached(include_str!("../sql/claim_events.sql"))?;
-    statement.query_map((lane, lo, hi), rows::event)?.collect()
+    let mark = run.marked.then_some(run.number);
+    statement.query_map((lane, run.lo, run.hi, mark), rows::event)?.collect()
 }
 
 /// Reads the open run from its front until the batch is full; says what is left over.
@@ -298,7 +393,8 @@ fn read_batch(
     cut: &mut Cut,
 ) -> rusqlite::Result<(Vec<Event>, Option<Rest>)> {
     let statement = tx.statements.get(include_str!("../sql/claim_events.sql"))?;
-    let mut rows = statement.query((lane, lo, i64::MAX))?;
+    let unmarked: Option<u64> = None;
+    let mut rows = statement.query((lane, lo, i64::MAX, unmarked))?;
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
         let event = rows::event(row)?;
@@ -310,16 +406,30 @@ fn read_batch(
     Ok((events, None))
 }
 
-/// The earliest entry of a queue's lanes.
-pub(crate) fn earliest(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
+/// The earliest time at which a queue wants attention: its lanes, its events aside, its schedules.
+pub(crate) fn earliest(connection: &Connection, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
     let due = earliest_due(connection, queue)?;
-    let lease = earliest_lease(connection, queue, i64::MIN)?;
-    Ok([due, lease].into_iter().flatten().min())
+    let lease = earliest_lease(connection, queue.id, i64::MIN)?;
+    let aside = aside::earliest(connection, queue)?;
+    Ok([due, lease, aside].into_iter().flatten().min())
 }
 
-fn earliest_due(connection: &Connection, queue: u64) -> rusqlite::Result<Option<Timestamp>> {
-    let sql = "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL";
-    first_entry(connection, sql, [queue])
+fn earliest_due(connection: &Connection, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
+    let mut first = None;
+    for priority in levels(queue.priorities) {
+        let due = first_entry(connection, LANE_DUE_FIRST, (queue.id, priority))?;
+        first = [first, due].into_iter().flatten().min();
+    }
+    Ok(first)
+}
+
+impl Tx<'_, '_> {
+    /// Sets the queue's own time anew from what it has.
+    pub(crate) fn set_next(&mut self, queue: u64) -> rusqlite::Result<()> {
+        let row = self.queue(queue)?.clone();
+        self.queue(queue)?.next_at = earliest(self.connection, &row)?;
+        Ok(())
+    }
 }
 
 /// An expired lease that this claimer may not take back is left for others, who look for it themselves.
@@ -330,10 +440,11 @@ fn earliest_for(
     row: &QueueRow,
     held: bool,
 ) -> rusqlite::Result<Option<Timestamp>> {
-    let due = if held { None } else { earliest_due(connection, row.id)? };
+    let due = if held { None } else { earliest_due(connection, row)? };
+    let aside = aside::earliest(connection, row)?;
     let after = if request.reclaim { i64::MIN } else { now.as_millis() };
     let lease = earliest_lease(connection, row.id, after)?;
-    Ok([due, lease].into_iter().flatten().min())
+    Ok([due, lease, aside].into_iter().flatten().min())
 }
 
 fn earliest_lease(connection: &Connection, queue: u64, after: i64) -> rusqlite::Result<Option<Timestamp>> {
@@ -362,7 +473,7 @@ fn next_at(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Opti
         let Some(policy) = policy_for(request, &row) else { return Ok(true) };
         let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
         let held = full || tx.queue_paused(&row)?;
-        tx.queue(row.id)?.next_at = earliest(connection, row.id)?;
+        tx.set_next(row.id)?;
         let when = earliest_for(connection, request, now, &row, held)?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)
@@ -383,7 +494,10 @@ mod tests {
             LANE_DUE,
             LANE_EXPIRED,
             QUEUES_BY_TIME,
-            "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND due_at IS NOT NULL",
+            LANE_DUE_FIRST,
+            LANE_CLAIMED,
+            "SELECT min(look_at) FROM aside WHERE queue_id = ?1",
+            "SELECT min(next_at) FROM schedule WHERE queue_id = ?1 AND next_at IS NOT NULL",
             "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at > ?2",
             include_str!("../sql/claim_events.sql"),
         ];

@@ -16,10 +16,10 @@ pub(crate) fn extend(tx: &mut Tx<'_, '_>, request: &ExtendRequest) -> StoreResul
     }
     let mut row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
     let lane = &mut row.lane;
-    let lease_until =
+    let beat =
         lane.extend(tx.now, request.run_id.number, request.token, request.lease).map_err(|_| lost())?;
-    let answer = Extended { lease_until, head_seq: lane.head_seq, newer: lane.open.map_or(0, |o| o.count) };
-    let values = [number(lane.id), at(tx.now), at(lease_until), at(tx.now)];
+    let answer = Extended::from(beat);
+    let values = [number(lane.id), at(tx.now), at(answer.lease_until), at(tx.now)];
     tx.execute(include_str!("../sql/extend_lane.sql"), values).map_err(|e| not_done(&e))?;
     Ok(answer)
 }

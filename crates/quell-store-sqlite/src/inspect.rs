@@ -9,18 +9,20 @@ use std::collections::HashMap;
 
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
-use quell_core::event::{LaneKey, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueStats};
+use quell_core::event::{Event, Headers, LaneKey, Payload, QueueName, Tenant};
+use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueStats, span};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
+use quell_core::schedule::ScheduleRow;
 use quell_core::store::Description;
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::aside::{SCHEDULE_COLUMNS, read_schedule};
 use crate::claim::key_of;
 use crate::clock;
 use crate::error::not_done;
-use crate::rows::{self, LaneRow};
+use crate::rows::{self, LaneRow, from_json, maybe_time, time};
 use crate::tx::{QueuePause, QueueRow, paused_by, queue_pauses, read_now};
 
 mod history;
@@ -29,6 +31,14 @@ mod verify;
 
 const QUEUES: &str = concat!(include_str!("../sql/queue.sql"), "ORDER BY id");
 const LANE_BY_KEY: &str = concat!(include_str!("../sql/lane.sql"), "WHERE queue_id = ?1 AND key = ?2");
+const EVENT_BY_ID: &str =
+    "SELECT seq, id, received_at, headers, payload, was_seq, mark FROM event WHERE id = ?1 AND lane_id = ?2";
+const ASIDE_BY_ID: &str = "SELECT id, accepted_at, ready_at, headers, payload FROM aside
+    WHERE id = ?1 AND queue_id = ?2 AND key = ?3 ORDER BY number LIMIT 1";
+const DUE_BEFORE: &str = concat!(
+    include_str!("../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND priority = ?2 AND due_at <= ?3 ORDER BY due_at LIMIT ?4"
+);
 
 pub(crate) fn inspect(
     connection: &Connection,
@@ -46,6 +56,7 @@ pub(crate) fn inspect(
             Inspect::Runs(filter) => Ok(Inspected::Runs(view.runs(&filter)?)),
             Inspect::Event(key, id) => Ok(Inspected::Event(view.event(&key, id.as_str())?)),
             Inspect::Audit(filter) => Ok(Inspected::Audit(view.audit(&filter)?)),
+            Inspect::Schedules => Ok(Inspected::Schedules(view.schedules()?)),
             Inspect::Stats => Ok(Inspected::Stats(view.stats()?)),
             Inspect::Verify => Ok(Inspected::Verify(view.verify()?)),
             Inspect::Health => Ok(Inspected::Health(view.health(description)?)),
@@ -54,22 +65,28 @@ pub(crate) fn inspect(
     read().map_err(|e| not_done(&e))
 }
 
-/// The run an event belongs to: the current one, the open one, or one that ended.
+/// The run an event belongs to: one that waits or is held, the open one, or one that ended.
 pub(crate) fn place_of_event(
     connection: &Connection,
     lane: &Lane,
     seq: u64,
+    mark: Option<u64>,
 ) -> rusqlite::Result<Option<(u64, RunState)>> {
-    if let Some(c) = lane.current.as_ref().filter(|c| c.lo <= seq && seq <= c.hi) {
-        return Ok(Some((c.number, c.state)));
+    if let Some(place) = lane.run_of(seq, mark) {
+        return Ok(Some(place));
     }
-    if let Some(o) = lane.open.filter(|o| o.lo <= seq) {
-        return Ok(Some((o.number, RunState::Pending)));
-    }
-    let sql = "SELECT number, state FROM run WHERE lane_id = ?1 AND ?2 BETWEEN lo AND hi";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, rows::decode(&RunState::ALL, row.get(1)?)?));
-    connection.prepare_cached(sql)?.query_row((lane.id, seq), read).optional()
+    match mark {
+        Some(run) => connection.prepare_cached(MARKED_PLACE)?.query_row((lane.id, run, seq), read).optional(),
+        None => connection.prepare_cached(UNMARKED_PLACE)?.query_row((lane.id, seq), read).optional(),
+    }
 }
+
+const MARKED_PLACE: &str = "SELECT number, state FROM run
+    WHERE lane_id = ?1 AND number = ?2 AND count > 0 AND ?3 BETWEEN lo AND hi";
+/// From the newest run backwards: a sender that repeats itself does so soon.
+const UNMARKED_PLACE: &str = "SELECT number, state FROM run
+    WHERE lane_id = ?1 AND ?2 BETWEEN lo AND hi AND count > 0 AND flags & 4 = 0 ORDER BY number DESC LIMIT 1";
 
 /// What one read sees: the time, the queues and the pauses of its snapshot.
 struct View<'c> {
@@ -106,10 +123,12 @@ impl<'c> View<'c> {
         paused_by(&self.pauses, row.tenant.as_str(), row.name.as_str()).map(|p| p.by.clone())
     }
 
+    fn find_queue(&self, key: &LaneKey) -> Option<&QueueRow> {
+        self.queues.iter().find(|q| q.tenant == key.tenant && q.name == key.queue)
+    }
+
     fn find_lane(&mut self, key: &LaneKey) -> rusqlite::Result<Option<LaneRow>> {
-        let Some(queue) = self.queues.iter().find(|q| q.tenant == key.tenant && q.name == key.queue) else {
-            return Ok(None);
-        };
+        let Some(queue) = self.find_queue(key) else { return Ok(None) };
         let mut statement = self.connection.prepare_cached(LANE_BY_KEY)?;
         let row = statement.query_row((queue.id, key.key.as_str()), LaneRow::read).optional()?;
         row.map(|row| self.with_worker(row)).transpose()
@@ -141,33 +160,73 @@ impl<'c> View<'c> {
     }
 
     fn event(&mut self, key: &LaneKey, id: &str) -> rusqlite::Result<Option<EventPlace>> {
-        let Some(row) = self.find_lane(key)? else { return Ok(None) };
-        let sql = "SELECT seq, id, received_at, headers, payload FROM event WHERE id = ?1 AND lane_id = ?2";
-        let event =
-            self.connection.prepare_cached(sql)?.query_row((id, row.lane.id), rows::event).optional()?;
-        let Some(event) = event else { return Ok(None) };
-        let place = place_of_event(self.connection, &row.lane, event.seq)?;
-        Ok(Some(EventPlace {
-            event,
-            run_id: place.map(|(number, _)| row.lane.run_id(number)),
-            state: place.map(|(_, state)| state),
-        }))
+        if let Some(row) = self.find_lane(key)? {
+            let read = |row: &rusqlite::Row<'_>| Ok((rows::event(row)?, row.get::<_, Option<u64>>(6)?));
+            let mut statement = self.connection.prepare_cached(EVENT_BY_ID)?;
+            if let Some((event, mark)) = statement.query_row((id, row.lane.id), read).optional()? {
+                let place = place_of_event(self.connection, &row.lane, event.seq, mark)?;
+                return Ok(Some(EventPlace {
+                    event,
+                    ready_at: None,
+                    run_id: place.map(|(number, _)| row.lane.run_id(number)),
+                    state: place.map(|(_, state)| state),
+                }));
+            }
+        }
+        self.event_aside(key, id)
+    }
+
+    /// An event that has been accepted and is not in its lane yet: it has neither number nor run.
+    fn event_aside(&self, key: &LaneKey, id: &str) -> rusqlite::Result<Option<EventPlace>> {
+        let Some(queue) = self.find_queue(key) else { return Ok(None) };
+        let mut statement = self.connection.prepare_cached(ASIDE_BY_ID)?;
+        let read = |row: &rusqlite::Row<'_>| {
+            let headers = match row.get_ref(3)?.as_str_or_null()? {
+                Some(text) => from_json(text)?,
+                None => Headers::new(),
+            };
+            let event = Event {
+                seq: 0,
+                id: rows::event_id(row.get_ref(0)?.as_str()?)?,
+                received_at: time(row, 1)?,
+                headers,
+                payload: Payload::from_stored(row.get_ref(4)?.as_str()?),
+                was_seq: None,
+            };
+            Ok(EventPlace { event, ready_at: maybe_time(row, 2)?, run_id: None, state: None })
+        };
+        statement.query_row((id, queue.id, key.key.as_str()), read).optional()
+    }
+
+    fn schedules(&self) -> rusqlite::Result<Vec<ScheduleRow>> {
+        let sql = format!("SELECT {SCHEDULE_COLUMNS}, queue_id FROM schedule ORDER BY tenant, name");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map([], |row| {
+            let queue = self.queue(row.get(9)?).ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+            read_schedule(row, queue)
+        })?;
+        rows.collect()
+    }
+
+    /// The earliest moment at which a lane of this queue has been due, if any is due now.
+    fn oldest_due(&self, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
+        let mut oldest: Option<Timestamp> = None;
+        for priority in levels(queue.priorities) {
+            // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
+            let mut statement = self.connection.prepare_cached(DUE_BEFORE)?;
+            let page = (queue.id, priority, self.now.as_millis(), limits::PAGE_DEFAULT);
+            for row in statement.query_map(page, LaneRow::read)? {
+                let due = row?.lane.due_at().filter(|due| *due <= self.now);
+                oldest = [oldest, due].into_iter().flatten().min();
+            }
+        }
+        Ok(oldest)
     }
 
     fn stats(&self) -> rusqlite::Result<Vec<QueueStats>> {
         let mut all = Vec::with_capacity(self.queues.len());
         for queue in &self.queues {
-            // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
-            let sql = concat!(
-                include_str!("../sql/lane.sql"),
-                "WHERE queue_id = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3"
-            );
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let entries = statement
-                .query_map((queue.id, self.now.as_millis(), limits::PAGE_DEFAULT), LaneRow::read)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
-            let oldest =
-                entries.iter().filter_map(|row| row.lane.due_at()).filter(|due| *due <= self.now).min();
+            let oldest = self.oldest_due(queue)?;
             all.push(QueueStats {
                 tenant: queue.tenant.clone(),
                 queue: queue.name.clone(),
@@ -214,6 +273,18 @@ impl<'c> View<'c> {
             warnings
                 .push(format!("store time and the wall clock differ by {divergence} ms; store time decides"));
         }
+        let restored: Option<i64> =
+            self.connection.query_row("SELECT restored_at FROM meta", [], |row| row.get(0))?;
+        if let Some(at) = restored.map(Timestamp::from_millis) {
+            facts.push(("restored_at".into(), at.to_string()));
+            // Told for as long as somebody may still look for what is not there, and not for ever.
+            if self.now.since(at) < limits::RETENTION_DEFAULT {
+                let ago = span(self.now, at);
+                warnings.push(format!(
+                    "restored from a backup at {at} ({ago} ago); events accepted after the backup are not in it"
+                ));
+            }
+        }
         Ok(Health {
             description: description.clone(),
             now: self.now,
@@ -222,6 +293,11 @@ impl<'c> View<'c> {
             warnings,
         })
     }
+}
+
+/// The priorities that lanes of a queue have had, the highest first.
+fn levels(in_use: u64) -> impl Iterator<Item = u8> {
+    (0..=limits::PRIORITY_MAX).rev().filter(move |priority| in_use >> priority & 1 == 1)
 }
 
 #[cfg(unix)]
@@ -235,4 +311,51 @@ fn readable_by_others(path: &str) -> Option<String> {
 #[cfg(not(unix))]
 fn readable_by_others(_path: &str) -> Option<String> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(sql: &str) -> String {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../schema.sql")).unwrap();
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let values = rusqlite::params_from_iter(vec![1; statement.parameter_count()]);
+        let steps = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
+        steps.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    /// Every listing and every look-up of one thing must cost the same in a large file as in a small one.
+    #[test]
+    fn pitfall_43_reads_go_by_index_and_never_scan_or_sort() {
+        let single =
+            [LANE_BY_KEY, EVENT_BY_ID, ASIDE_BY_ID, DUE_BEFORE, MARKED_PLACE, UNMARKED_PLACE, history::STEPS];
+        let lanes = [lanes::LEASED, lanes::DUE, lanes::HELD, lanes::BY_KEY, lanes::DELAYED];
+        let runs = [history::RUNS, history::RUNS_DEAD, history::RUN_BY_NUMBER];
+        let audit = [history::AUDIT, history::AUDIT_OF_LANE, history::AUDIT_OF_RUN];
+        for sql in [single.as_slice(), &lanes, &runs, &audit].concat() {
+            let plan = plan(sql);
+            assert!(plan.starts_with("SEARCH") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+            assert!(!plan.contains("SCAN"), "{sql}: {plan}");
+        }
+    }
+
+    #[test]
+    fn each_listing_walks_the_index_that_was_made_for_it() {
+        for (sql, index) in [
+            (lanes::LEASED, "lane_lease"),
+            (lanes::DUE, "lane_due"),
+            (lanes::HELD, "lane_paused"),
+            (DUE_BEFORE, "lane_due"),
+            (history::RUNS_DEAD, "run_dead"),
+            // The runs of one lane are sorted by their end: what the retention keeps of one lane is not much.
+            (history::RUNS_OF_LANE, "run_lane"),
+            (history::AUDIT_OF_RUN, "audit_lane"),
+            (UNMARKED_PLACE, "run_lane"),
+        ] {
+            let plan = plan(sql);
+            assert!(plan.starts_with("SEARCH") && plan.contains(&format!("USING INDEX {index} ")), "{plan}");
+        }
+    }
 }

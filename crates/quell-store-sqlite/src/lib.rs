@@ -18,7 +18,8 @@ use quell_core::error::{StoreError, StoreResult};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, SettleRequest, Settled, Store, SweepRequest, Swept, Wakeups,
+    Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
+    Wakeups,
 };
 use rusqlite::Connection;
 
@@ -26,16 +27,19 @@ use crate::wake::Bell;
 use crate::writer::{Answer, Inbox, Request, Writer};
 
 mod append;
+mod aside;
 mod claim;
 mod clock;
 mod connection;
 mod control;
 mod error;
 mod extend;
+mod hold;
 mod inspect;
 mod migrate;
 mod rows;
 mod settle;
+mod step;
 mod sweep;
 mod tx;
 mod wake;
@@ -163,6 +167,14 @@ impl Store for SqliteStore {
 
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
         write!(self, Extend, request)
+    }
+
+    async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
+        write!(self, Hold, request)
+    }
+
+    async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
+        write!(self, Step, request)
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {

@@ -13,10 +13,11 @@ use crate::error::not_done;
 /// "QULL": lets `file` and other programs recognise a Quell database.
 pub(crate) const APPLICATION_ID: i64 = 0x5155_4c4c;
 
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_engine.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_engine.sql"), include_str!("../migrations/0002_policies.sql")];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Brings the file to [`VERSION`], or refuses it.
@@ -49,7 +50,8 @@ pub(crate) fn migrate(connection: &mut Connection) -> StoreResult<()> {
         transaction.execute_batch(migration).map_err(|e| not_done(&e))?;
     }
     if version == 0 {
-        let first = "INSERT INTO meta VALUES (1, 0, ?1, ?2, 0, 0, 0, 0)";
+        let first = "INSERT INTO meta (one, last_number, boot_id, clock_offset, clock_high, run_mark, audit_mark, test_offset)
+                     VALUES (1, 0, ?1, ?2, 0, 0, 0, 0)";
         let offset = clock::offset_of_new_boot(0);
         transaction.execute(first, (clock::boot_id(), offset)).map_err(|e| not_done(&e))?;
     }

@@ -8,11 +8,14 @@ use std::time::Duration;
 use quell_core::batch::WorkerId;
 use quell_core::clock::{Timestamp, millis};
 use quell_core::event::{Event, EventId, Headers, Payload};
-use quell_core::lane::{CurrentRun, Lane, OpenRun, Paused};
+use quell_core::lane::{Blocked, CurrentRun, DuringRun, Finished, Lane, Links, Newer, Notify, OnFailed};
+use quell_core::lane::{OpenRun, Paused, RetryWith, RunRules};
 use quell_core::lifecycle::{Change, RunState};
+use quell_core::limits;
 use quell_core::window::{FiredBy, OpenWindow, Window, WindowPolicy};
 use rusqlite::Row;
 use rusqlite::types::{FromSqlError, Value};
+use serde::{Deserialize, Serialize};
 
 /// A lane as it is stored: with its queue, its key and the index entries, which may lie before the true times.
 #[derive(Debug, Clone)]
@@ -22,6 +25,7 @@ pub(crate) struct LaneRow {
     pub(crate) key: String,
     pub(crate) due_entry: Option<Timestamp>,
     pub(crate) lease_entry: Option<Timestamp>,
+    pub(crate) priority_entry: u8,
     /// The number of the holder, to be turned into an identity.
     pub(crate) worker: Option<u64>,
 }
@@ -40,6 +44,14 @@ impl LaneRow {
             Some(number) => Some(current(row, number)?),
             None => None,
         };
+        let blocked = match row.get::<_, Option<i64>>(44)? {
+            Some(at) => Some(Blocked { at: Timestamp::from_millis(at), run: row.get(45)? }),
+            None => None,
+        };
+        let queued = match row.get_ref(46)?.as_str_or_null().map_err(rusqlite::Error::from)? {
+            Some(text) => from_json(text)?,
+            None => Vec::new(),
+        };
         let worker = if current.is_some() { row.get(37)? } else { None };
         Ok(LaneRow {
             lane: Lane {
@@ -47,15 +59,31 @@ impl LaneRow {
                 head_seq: row.get(5)?,
                 open,
                 current,
+                queued,
                 paused,
+                blocked,
                 updated_at: time(row, 6)?,
             },
             queue_id: row.get(1)?,
             key: row.get(2)?,
             due_entry: maybe_time(row, 3)?,
             lease_entry: maybe_time(row, 4)?,
+            priority_entry: row.get(43)?,
             worker,
         })
+    }
+
+    /// A lane that is not in the file yet.
+    pub(crate) fn new(lane: Lane, queue_id: u64, key: &str) -> LaneRow {
+        LaneRow {
+            lane,
+            queue_id,
+            key: key.to_owned(),
+            due_entry: None,
+            lease_entry: None,
+            priority_entry: limits::PRIORITY_DEFAULT,
+            worker: None,
+        }
     }
 
     /// Puts the holder's identity in; rows only know its number.
@@ -82,16 +110,25 @@ fn open(row: &Row<'_>, number: u64) -> rusqlite::Result<OpenRun> {
         lo: row.get(10)?,
         count: row.get(11)?,
         bytes: row.get(12)?,
+        priority: row.get::<_, Option<u8>>(47)?.unwrap_or(limits::PRIORITY_DEFAULT),
         window: OpenWindow {
             window: Window { policy, max_events: row.get(16)?, max_bytes: row.get(17)? },
             first_at: time(row, 18)?,
             latest_at: time(row, 19)?,
+            step: row.get::<_, Option<i64>>(48)?.map(ms),
             closed,
         },
     })
 }
 
 fn current(row: &Row<'_>, number: u64) -> rusqlite::Result<CurrentRun> {
+    let flags = Flags::unpack(row.get::<_, Option<i64>>(49)?.unwrap_or(0))?;
+    let extra = match row.get_ref(57)?.as_str_or_null()? {
+        Some(text) => from_json(text)?,
+        None => Extra::default(),
+    };
+    let small =
+        |column, default| Ok::<_, rusqlite::Error>(row.get::<_, Option<u32>>(column)?.unwrap_or(default));
     Ok(CurrentRun {
         number,
         state: decode(&RunState::ALL, row.get(23)?)?,
@@ -102,23 +139,176 @@ fn current(row: &Row<'_>, number: u64) -> rusqlite::Result<CurrentRun> {
         first_at: time(row, 28)?,
         last_at: time(row, 29)?,
         fired_by: decode(&FiredBy::ALL, row.get(30)?)?,
+        priority: row.get::<_, Option<u8>>(52)?.unwrap_or(limits::PRIORITY_DEFAULT),
+        max_events: small(53, limits::BATCH_EVENTS_DEFAULT)?,
+        max_bytes: row.get::<_, Option<u64>>(54)?.unwrap_or(limits::BATCH_BYTES_DEFAULT),
         claims: row.get(31)?,
         refunds: row.get(32)?,
         retries: row.get(33)?,
         releases_in_row: row.get(34)?,
+        interrupts: small(50, 0)?,
+        revision: small(51, 0)?,
         max_attempts: row.get(35)?,
+        rules: RunRules {
+            during_run: flags.during_run,
+            max_interrupts: small(55, limits::INTERRUPTS_DEFAULT)?,
+            retry_with: flags.retry_with,
+            on_failed: flags.on_failed,
+        },
+        newer: flags.newer,
+        held: flags.has(Flags::HELD),
+        frozen: flags.has(Flags::FROZEN),
+        marked: flags.has(Flags::MARKED),
+        single_attempt: flags.has(Flags::SINGLE),
+        interrupt_requested: flags.has(Flags::INTERRUPT),
+        cancel_requested: flags.has(Flags::CANCEL),
         token: row.get(36)?,
+        claim_id: row.get(56)?,
         worker: None,
         claimed_at: time(row, 38)?,
         heartbeat_at: time(row, 39)?,
         lease_until: time(row, 40)?,
         due_at: time(row, 41)?,
         error: row.get(42)?,
+        links: extra.links,
+        notify: extra.notify,
     })
 }
 
-/// The thirteen columns of an open run, in the order of the statements.
-pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 13] {
+/// A finished run as its row, with the number of its last holder.
+pub(crate) struct RunRecord {
+    pub(crate) id: u64,
+    pub(crate) lane: u64,
+    pub(crate) ended: Finished,
+    pub(crate) worker: Option<u64>,
+}
+
+impl RunRecord {
+    /// Reads the columns of `sql/run.sql`.
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+        let flags = Flags::unpack(row.get(20)?)?;
+        let extra = match row.get_ref(26)?.as_str_or_null()? {
+            Some(text) => from_json(text)?,
+            None => Extra::default(),
+        };
+        let (state, at) = (decode(&RunState::ALL, row.get(3)?)?, time(row, 18)?);
+        let run = CurrentRun {
+            number: row.get(2)?,
+            state,
+            lo: row.get(4)?,
+            hi: row.get(5)?,
+            count: row.get(6)?,
+            bytes: row.get(7)?,
+            first_at: time(row, 8)?,
+            last_at: time(row, 9)?,
+            fired_by: decode(&FiredBy::ALL, row.get(10)?)?,
+            priority: row.get(23)?,
+            max_events: row.get(24)?,
+            max_bytes: row.get(25)?,
+            claims: row.get(11)?,
+            refunds: row.get(12)?,
+            retries: row.get(13)?,
+            releases_in_row: 0,
+            interrupts: row.get(21)?,
+            revision: row.get(22)?,
+            max_attempts: 0,
+            rules: RunRules {
+                during_run: flags.during_run,
+                max_interrupts: limits::INTERRUPTS_DEFAULT,
+                retry_with: flags.retry_with,
+                on_failed: flags.on_failed,
+            },
+            newer: flags.newer,
+            held: flags.has(Flags::HELD),
+            frozen: flags.has(Flags::FROZEN),
+            marked: flags.has(Flags::MARKED),
+            single_attempt: flags.has(Flags::SINGLE),
+            interrupt_requested: flags.has(Flags::INTERRUPT),
+            cancel_requested: flags.has(Flags::CANCEL),
+            token: row.get(14)?,
+            claim_id: None,
+            worker: None,
+            claimed_at: time(row, 16)?,
+            heartbeat_at: time(row, 17)?,
+            lease_until: at,
+            due_at: at,
+            error: row.get(19)?,
+            links: extra.links,
+            notify: extra.notify,
+        };
+        let ended = Finished { run, state, at, was_buffered: false };
+        Ok(RunRecord { id: row.get(0)?, lane: row.get(1)?, ended, worker: row.get(15)? })
+    }
+}
+
+/// What is rarely said of a run, kept as JSON so that ordinary rows stay short.
+#[derive(Default, Serialize, Deserialize)]
+struct Extra {
+    #[serde(default)]
+    links: Links,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notify: Option<Arc<Notify>>,
+}
+
+/// The rare facts of a run as a column; empty when there are none.
+pub(crate) fn extra_value(run: &CurrentRun) -> Value {
+    if run.links == Links::default() && run.notify.is_none() {
+        return Value::Null;
+    }
+    to_json(&Extra { links: run.links, notify: run.notify.clone() })
+}
+
+/// What a run is and what its queue says, packed into one number. The bits are part of the file format.
+struct Flags {
+    bits: i64,
+    newer: Newer,
+    during_run: DuringRun,
+    retry_with: RetryWith,
+    on_failed: OnFailed,
+}
+
+impl Flags {
+    const HELD: i64 = 1;
+    const FROZEN: i64 = 2;
+    const MARKED: i64 = 4;
+    const SINGLE: i64 = 8;
+    const INTERRUPT: i64 = 16;
+    const CANCEL: i64 = 32;
+
+    fn has(&self, bit: i64) -> bool {
+        self.bits & bit != 0
+    }
+
+    fn unpack(bits: i64) -> rusqlite::Result<Flags> {
+        Ok(Flags {
+            bits,
+            newer: decode(&Newer::ALL, bits >> 6 & 3)?,
+            during_run: decode(&DuringRun::ALL, bits >> 8 & 3)?,
+            retry_with: decode(&RetryWith::ALL, bits >> 10 & 1)?,
+            on_failed: decode(&OnFailed::ALL, bits >> 11 & 3)?,
+        })
+    }
+}
+
+/// The packed flags of a run.
+pub(crate) fn flags(run: &CurrentRun) -> Value {
+    let bit = |on: bool, bit: i64| if on { bit } else { 0 };
+    Value::Integer(
+        bit(run.held, Flags::HELD)
+            | bit(run.frozen, Flags::FROZEN)
+            | bit(run.marked, Flags::MARKED)
+            | bit(run.single_attempt, Flags::SINGLE)
+            | bit(run.interrupt_requested, Flags::INTERRUPT)
+            | bit(run.cancel_requested, Flags::CANCEL)
+            | encode(&Newer::ALL, run.newer) << 6
+            | encode(&DuringRun::ALL, run.rules.during_run) << 8
+            | encode(&RetryWith::ALL, run.rules.retry_with) << 10
+            | encode(&OnFailed::ALL, run.rules.on_failed) << 11,
+    )
+}
+
+/// The columns of an open run, in the order of the statements.
+pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 15] {
     let Some(o) = open else { return std::array::from_fn(|_| Value::Null) };
     let w = &o.window;
     let (policy, wait, max_wait) = match w.window.policy {
@@ -140,11 +330,13 @@ pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 13] {
         at(w.latest_at),
         w.closed.map_or(Value::Null, |(by, _)| Value::Integer(encode(&FiredBy::ALL, by))),
         w.closed.map_or(Value::Null, |(_, when)| at(when)),
+        Value::Integer(i64::from(o.priority)),
+        w.step.map_or(Value::Null, |step| Value::Integer(millis(step))),
     ]
 }
 
-/// The twenty-one columns of a current run, in the order of the statements.
-pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) -> [Value; 21] {
+/// The columns of a current run, in the order of the statements.
+pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) -> [Value; 30] {
     let Some(c) = current else { return std::array::from_fn(|_| Value::Null) };
     [
         number(c.number),
@@ -167,11 +359,20 @@ pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) 
         at(c.heartbeat_at),
         at(c.lease_until),
         at(c.due_at),
-        c.error.clone().map_or(Value::Null, Value::Text),
+        maybe_text(c.error.clone()),
+        flags(c),
+        small(c.interrupts),
+        small(c.revision),
+        Value::Integer(i64::from(c.priority)),
+        small(c.max_events),
+        number(c.max_bytes),
+        small(c.rules.max_interrupts),
+        maybe_text(c.claim_id.clone()),
+        extra_value(c),
     ]
 }
 
-/// Reads `seq, id, received_at, headers, payload`.
+/// Reads `seq, id, received_at, headers, payload, was_seq`.
 pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
     let headers = match row.get::<_, Option<String>>(3)? {
         Some(text) => serde_json::from_str(&text).unwrap_or_default(),
@@ -183,6 +384,7 @@ pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
         received_at: time(row, 2)?,
         headers,
         payload: Payload::from_stored(row.get_ref(4)?.as_str()?),
+        was_seq: row.get(5)?,
     })
 }
 
@@ -213,6 +415,22 @@ pub(crate) fn small(value: u32) -> Value {
 
 pub(crate) fn at(when: Timestamp) -> Value {
     Value::Integer(when.as_millis())
+}
+
+pub(crate) fn maybe_text(text: Option<String>) -> Value {
+    text.map_or(Value::Null, Value::Text)
+}
+
+pub(crate) fn maybe_number(value: Option<u64>) -> Value {
+    value.map_or(Value::Null, number)
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> Value {
+    Value::Text(serde_json::to_string(value).expect("plain data is always JSON"))
+}
+
+pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(|e| FromSqlError::Other(Box::new(e)).into())
 }
 
 pub(crate) fn maybe_at(when: Option<Timestamp>) -> Value {
@@ -274,6 +492,27 @@ mod tests {
             "queue_paused",
             "queue_resumed",
             "flushed",
+            "superseded",
+            "interrupted",
+            "held",
+            "cancel_requested",
+            "cancelled",
+            "merged",
+            "split",
+            "split_off",
+            "redriven",
+            "purged",
+            "dropped",
+            "deleted",
+            "edited",
+            "erased",
+            "blocked",
+            "unblocked",
+            "restored",
+            "duplicate_dropped",
+            "conflict_buried",
+            "schedule_put",
+            "schedule_removed",
         ];
         assert_eq!(changes, expected);
     }

@@ -1,40 +1,71 @@
 //! Settle and reclaim: an attempt ends, by its holder's word or because its lease ran out.
 //!
-//! The run's end, the lane's new state, the counters and the audit record are one transaction. A repeated settle is
-//! answered from the trail: the same verdict gets the same answer, another one is refused.
+//! The run's end, the lane's new state, the counters, the audit records, what the settle carries and whom it notifies
+//! are one transaction. A repeated settle is answered from the trail: the same verdict gets the same answer, another one
+//! is refused. [`apply`] is the one way in which a step of `quell_core::lane` becomes rows; operators use it too.
 
 use std::collections::BTreeMap;
 
+use quell_core::aside::{carried, notice};
+use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::LaneKey;
-use quell_core::lane::{self, Finished, NotHolder, Settlement, Step};
+use quell_core::lane::{CurrentRun, Finished, NotHolder, Part, Step};
 use quell_core::lifecycle::{Change, RunState};
+use quell_core::outcome::VerdictKind;
 use quell_core::store::{Reclaimed, SettleRequest, Settled, already_settled};
 use rusqlite::types::Value;
 
+use crate::append::mark;
+use crate::aside;
 use crate::claim::key_of;
 use crate::error::not_done;
-use crate::rows::{self, LaneRow, at, maybe_at, number, small, state_code};
+use crate::rows::{
+    self, LaneRow, at, extra_value, flags, maybe_at, maybe_text, number, small, state_code, time,
+};
 use crate::tx::{QueueRow, Tx};
 
 pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
-    if !request.run_id.is_plausible() || request.token >= quell_core::limits::NUMBER_MAX {
-        return Err(StoreError::lost_lease(request.run_id, request.token));
+    request.check()?;
+    let (run, token) = (request.run_id, request.token);
+    let lost = || StoreError::lost_lease(run, token);
+    if !run.is_plausible() || token >= quell_core::limits::NUMBER_MAX {
+        return Err(lost());
     }
-    let row = tx.lane(request.run_id.lane).map_err(|e| not_done(&e))?;
-    let Some(mut row) = row else { return Err(StoreError::lost_lease(request.run_id, request.token)) };
-    let end = Settlement { verdict: request.verdict, delay: request.delay };
-    let (number, token) = (request.run_id.number, request.token);
-    match row.lane.settle(tx.now, number, token, &end, request.error.clone()) {
-        Ok(step) => {
-            let state = step.made.to.expect("a settlement names a state");
-            let next_at = step.made.next_at;
-            let report = Report { result: request.result.as_ref(), usage: &request.usage };
-            apply(tx, &row, &step, report).map_err(|e| not_done(&e))?;
-            Ok(Settled { state, next_at, repeated: false })
+    let Some(mut row) = tx.lane(run.lane).map_err(|e| not_done(&e))? else { return Err(lost()) };
+    let end = request.settlement();
+    match row.lane.settle(tx.now, run.number, token, &end, request.error.clone()) {
+        Ok(step) => settled(tx, &mut row, step, request).map_err(|e| not_done(&e)),
+        Err(NotHolder) => {
+            let before = settled_before(tx, run, token).map_err(|e| not_done(&e))?;
+            let Before { change, state, next_at, verdict } = before.ok_or_else(lost)?;
+            if verdict != request.verdict.kind() {
+                return Err(already_settled(run, token, change));
+            }
+            Ok(Settled { state, change, next_at, repeated: true })
         }
-        Err(NotHolder) => settled_before(tx, request),
     }
+}
+
+fn settled(
+    tx: &mut Tx<'_, '_>,
+    row: &mut LaneRow,
+    step: Step,
+    request: &SettleRequest,
+) -> rusqlite::Result<Settled> {
+    let state = step.made.to.expect("a settlement names a state");
+    let (change, next_at) = (step.made.change, step.made.next_at);
+    let ended = step.finished.is_some() && !step.split;
+    let report = Report { result: request.result.as_ref(), usage: Some(&request.usage) };
+    apply(tx, row, step, &report, None)?;
+    if ended {
+        for event in carried(request.run_id, &request.events) {
+            let ready_at = tx.now.after(event.delay.unwrap_or_default());
+            aside::put(tx, &event, ready_at)?;
+        }
+    }
+    Ok(Settled { state, change, next_at, repeated: false })
 }
 
 /// The run's lease ran out: back to the lane, or to the dead letter after the last attempt.
@@ -47,49 +78,165 @@ pub(crate) fn reclaim(
     let run_id = row.lane.run_id(held.number);
     let step = row.lane.reclaim(tx.now);
     let state = step.made.to.expect("a reclaim names a state");
-    apply(tx, &row, &step, Report { result: None, usage: &BTreeMap::new() })?;
+    apply(tx, &mut row, step, &Report::default(), None)?;
     let lane = LaneKey { tenant: queue.tenant.clone(), queue: queue.name.clone(), key: key_of(&row.key)? };
     Ok(Reclaimed { lane, run_id, token: held.token, worker: held.worker, claimed_at: held.claimed_at, state })
 }
 
 /// What a handler reported beside its verdict.
-struct Report<'a> {
-    result: Option<&'a serde_json::Value>,
-    usage: &'a BTreeMap<String, f64>,
+#[derive(Default)]
+pub(crate) struct Report<'a> {
+    pub(crate) result: Option<&'a serde_json::Value>,
+    pub(crate) usage: Option<&'a BTreeMap<String, f64>>,
 }
 
-fn apply(tx: &mut Tx<'_, '_>, row: &LaneRow, step: &Step, report: Report<'_>) -> rusqlite::Result<()> {
+/// Writes down what a step did to a lane that the caller has read and changed: the lane itself, and everything that
+/// [`record_step`] writes. `running` of the queue is counted by what the lane was and is.
+pub(crate) fn apply(
+    tx: &mut Tx<'_, '_>,
+    row: &mut LaneRow,
+    step: Step,
+    report: &Report<'_>,
+    actor: Option<&str>,
+) -> rusqlite::Result<()> {
     let now = tx.now;
+    let was_running = row.lease_entry.is_some();
+    let queue = tx.queue(row.queue_id)?.clone();
+    let key = LaneKey { tenant: queue.tenant, queue: queue.name, key: key_of(&row.key)? };
+    let ended = step.finished.is_some();
+    if step.split {
+        let parent = step.finished.as_ref().map(|f| f.run.clone()).expect("a split has a parent");
+        let (step, moves) = split(tx, row, step, &parent)?;
+        record_step(tx, row.queue_id, row.lane.id, &key, step, report, actor)?;
+        for made in moves {
+            tx.audit(row.queue_id, Some(row.lane.id), &made, actor)?;
+        }
+    } else {
+        record_step(tx, row.queue_id, row.lane.id, &key, step, report, actor)?;
+    }
     let lane = &row.lane;
     // An overdue lane becomes due now and goes behind those that have been due for longer.
     let due = lane.due_at().map(|due| due.max(now));
-    if let Some(finished) = &step.finished {
-        tx.change_lane(include_str!("../sql/settle_idle.sql"), [number(lane.id), maybe_at(due), at(now)])?;
-        write_finished(tx, lane.id, finished, report)?;
-        tx.queue(row.queue_id)?.totals.finished(finished.state, finished.run.count);
+    let plain = lane.current.is_none() && lane.blocked.is_none() && lane.paused.is_none();
+    if ended && was_running && plain {
+        let priority = Value::Integer(i64::from(lane.priority()));
+        let values = [number(lane.id), maybe_at(due), at(now), priority];
+        tx.change_lane(include_str!("../sql/settle_idle.sql"), values)?;
+        tx.has_priority(row.queue_id, lane.priority())?;
     } else {
-        tx.write_runs(lane, due, row.worker)?;
+        tx.write_whole(row, due)?;
     }
-    tx.audit(row.queue_id, Some(lane.id), &step.made, None)?;
+    let is_running = lane.lease_at().is_some();
     let queue = tx.queue(row.queue_id)?;
-    queue.running -= 1;
-    // Those who found the queue at its `max_running` sleep without a time: this place is what they wait for.
-    let waited_for = queue.max_running.is_some() && queue.next_at.is_some();
-    tx.wake |= waited_for;
+    if was_running && !is_running {
+        queue.running -= 1;
+        // Those who found the queue at its `max_running` sleep without a time: this place is what they wait for.
+        let waited_for = queue.max_running.is_some() && queue.next_at.is_some();
+        tx.wake |= waited_for;
+    }
+    row.lease_entry = lane.lease_at();
     tx.due(row.queue_id, due)
 }
 
-fn write_finished(
+/// Writes what a step did beside the lane's own row: records, the finished run, counters, and whom it notifies.
+pub(crate) fn record_step(
+    tx: &mut Tx<'_, '_>,
+    queue: u64,
+    lane: u64,
+    key: &LaneKey,
+    step: Step,
+    report: &Report<'_>,
+    actor: Option<&str>,
+) -> rusqlite::Result<()> {
+    tx.audit(queue, Some(lane), &step.made, actor)?;
+    if let Some(also) = &step.also {
+        tx.audit(queue, Some(lane), also, actor)?;
+    }
+    let Some(ended) = &step.finished else { return Ok(()) };
+    write_finished(tx, lane, ended, report)?;
+    let totals = &mut tx.queue(queue)?.totals;
+    match ended.was_buffered {
+        true => totals.discarded_buffered(ended.run.count),
+        false => totals.finished(ended.state, ended.run.count),
+    }
+    let run = RunId { lane, number: ended.run.number };
+    if let Some(event) = notice(key, run, ended, report.result) {
+        aside::put(tx, &event, tx.now)?;
+    }
+    Ok(())
+}
+
+/// Halves a run that failed: its events belong to the halves from now on.
+fn split(
+    tx: &mut Tx<'_, '_>,
+    row: &mut LaneRow,
+    mut step: Step,
+    parent: &CurrentRun,
+) -> rusqlite::Result<(Step, [quell_core::audit::Move; 2])> {
+    let members = members(tx, row.lane.id, parent)?;
+    let (left, right) = members.split_at(members.len().div_ceil(2));
+    let numbers = [tx.fresh(), tx.fresh()];
+    let from = parent.marked.then_some(parent.number);
+    let halves = [left, right];
+    let mut parts = Vec::new();
+    for (run, half) in numbers.into_iter().zip(halves) {
+        let part = part(run, half);
+        mark(tx, row.lane.id, part.lo, part.hi, from, run)?;
+        parts.push(part);
+    }
+    let moves = row.lane.split(tx.now, parent, parts[0], parts[1]);
+    if let Some(finished) = step.finished.as_mut() {
+        finished.run.count = 0;
+        finished.run.bytes = 0;
+        finished.run.links.split_into = Some((numbers[0], numbers[1]));
+    }
+    Ok((step, moves))
+}
+
+/// One event as far as a run made of it needs to know it.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) seq: u64,
+    pub(crate) bytes: u64,
+    pub(crate) received_at: Timestamp,
+}
+
+/// The events of a run, in order.
+pub(crate) fn members(tx: &mut Tx<'_, '_>, lane: u64, run: &CurrentRun) -> rusqlite::Result<Vec<Member>> {
+    let sql = "SELECT seq, octet_length(payload), received_at FROM event
+               WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3 AND mark IS ?4 ORDER BY seq";
+    let mark = run.marked.then_some(run.number);
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Member { seq: row.get(0)?, bytes: row.get(1)?, received_at: time(row, 2)? })
+    };
+    tx.connection.prepare_cached(sql)?.query_map((lane, run.lo, run.hi, mark), read)?.collect()
+}
+
+/// What is to be known of these events to make a run of them.
+pub(crate) fn part(run: u64, members: &[Member]) -> Part {
+    let (first, last) = members.first().zip(members.last()).expect("a part has at least one event");
+    Part {
+        number: run,
+        lo: first.seq,
+        hi: last.seq,
+        count: members.len() as u64,
+        bytes: members.iter().map(|m| m.bytes).sum(),
+        first_at: first.received_at,
+        last_at: last.received_at,
+    }
+}
+
+pub(crate) fn write_finished(
     tx: &mut Tx<'_, '_>,
     lane: u64,
     finished: &Finished,
-    report: Report<'_>,
+    report: &Report<'_>,
 ) -> rusqlite::Result<()> {
     let id = tx.fresh();
     let run = &finished.run;
     let worker = run.worker.as_ref().map(|w| tx.worker(w)).transpose()?;
-    let text = |t: Option<String>| t.map_or(Value::Null, Value::Text);
-    let usage = (!report.usage.is_empty()).then(|| serde_json::to_string(report.usage).unwrap_or_default());
+    let usage = report.usage.filter(|usage| !usage.is_empty());
+    let usage = usage.map(|usage| serde_json::to_string(usage).unwrap_or_default());
     let values = [
         number(id),
         number(lane),
@@ -110,39 +257,46 @@ fn write_finished(
         at(run.claimed_at),
         at(run.heartbeat_at),
         at(finished.at),
-        text(run.error.clone()),
-        text(report.result.map(|r| r.to_string())),
-        text(usage),
+        maybe_text(run.error.clone()),
+        maybe_text(report.result.map(|r| r.to_string())),
+        maybe_text(usage),
+        flags(run),
+        small(run.interrupts),
+        small(run.revision),
+        Value::Integer(i64::from(run.priority)),
+        small(run.max_events),
+        number(run.max_bytes),
+        extra_value(run),
     ];
     tx.execute(include_str!("../sql/settle_run.sql"), values)?;
     Ok(())
 }
 
+/// How a token has settled a run.
+pub(crate) struct Before {
+    pub(crate) change: Change,
+    pub(crate) state: RunState,
+    pub(crate) next_at: Option<Timestamp>,
+    pub(crate) verdict: VerdictKind,
+}
+
 /// Re-reads before calling a token stale: it may have settled this run already.
-fn settled_before(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
-    let sql = "SELECT change, to_state, next_at FROM audit WHERE lane_id = ?1 AND run = ?2 AND token = ?3";
+pub(crate) fn settled_before(
+    tx: &mut Tx<'_, '_>,
+    run: RunId,
+    token: u64,
+) -> rusqlite::Result<Option<Before>> {
+    let sql = "SELECT change, to_state, next_at, verdict FROM audit
+               WHERE lane_id = ?1 AND run = ?2 AND token = ?3 AND verdict IS NOT NULL";
     let read = |row: &rusqlite::Row<'_>| {
-        let change: Change = rows::decode(&Change::ALL, row.get(0)?)?;
-        let to: Option<i64> = row.get(1)?;
-        let state = to.map(|code| rows::decode(&RunState::ALL, code)).transpose()?;
-        Ok((change, state, rows::maybe_time(row, 2)?))
+        Ok(Before {
+            change: rows::decode(&Change::ALL, row.get(0)?)?,
+            state: rows::decode(&RunState::ALL, row.get(1)?)?,
+            next_at: rows::maybe_time(row, 2)?,
+            verdict: rows::decode(&VerdictKind::ALL, row.get(3)?)?,
+        })
     };
-    let (id, token) = (request.run_id, request.token);
-    let find = || -> rusqlite::Result<Option<_>> {
-        let mut statement = tx.connection.prepare_cached(sql)?;
-        for record in statement.query_map((id.lane, id.number, token), read)? {
-            let (change, state, next_at) = record?;
-            if lane::is_settlement(change) {
-                return Ok(state.map(|state| (change, state, next_at)));
-            }
-        }
-        Ok(None)
-    };
-    let Some((change, state, next_at)) = find().map_err(|e| not_done(&e))? else {
-        return Err(StoreError::lost_lease(id, token));
-    };
-    if !lane::same_settlement(request.verdict, change) {
-        return Err(already_settled(id, token, change));
-    }
-    Ok(Settled { state, next_at, repeated: true })
+    let mut statement = tx.connection.prepare_cached(sql)?;
+    let mut found = statement.query_map((run.lane, run.number, token), read)?;
+    found.next().transpose()
 }

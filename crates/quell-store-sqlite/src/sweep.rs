@@ -11,11 +11,14 @@ use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::store::{SweepRequest, Swept};
 
+use crate::aside;
 use crate::claim::{earliest, reclaim_expired};
 use crate::error::not_done;
-use crate::rows::{number, state_code};
+use crate::rows::{maybe_number, number, state_code};
 use crate::tx::{QueueRow, Tx};
 
+const QUEUES_WITH_ASIDE: &str =
+    concat!(include_str!("../sql/queue.sql"), "WHERE delayed > 0 OR schedules > 0");
 const QUEUES_WITH_LEASES: &str = concat!(include_str!("../sql/queue.sql"), "WHERE running > 0");
 
 pub(crate) fn sweep(tx: &mut Tx<'_, '_>, request: &SweepRequest) -> StoreResult<Swept> {
@@ -23,6 +26,7 @@ pub(crate) fn sweep(tx: &mut Tx<'_, '_>, request: &SweepRequest) -> StoreResult<
     if request.reclaim {
         take_back(tx, &mut swept).map_err(|e| not_done(&e))?;
     }
+    take_in(tx, &mut swept).map_err(|e| not_done(&e))?;
     if let Some(retention) = request.retention {
         forget(tx, retention, &mut swept).map_err(|e| not_done(&e))?;
     }
@@ -41,11 +45,30 @@ fn take_back(tx: &mut Tx<'_, '_>, swept: &mut Swept) -> rusqlite::Result<()> {
     for queue in queues {
         let found = reclaim_expired(tx, &queue, true, &mut budget)?;
         if !found.is_empty() {
-            let next = earliest(tx.connection, queue.id)?;
+            let row = tx.queue(queue.id)?.clone();
+            let next = earliest(tx.connection, &row)?;
             tx.due(queue.id, next)?;
         }
         swept.reclaimed.extend(found);
     }
+    swept.more |= budget == 0;
+    Ok(())
+}
+
+/// Events aside enter their lanes and schedules fire also where nobody claims.
+fn take_in(tx: &mut Tx<'_, '_>, swept: &mut Swept) -> rusqlite::Result<()> {
+    tx.write_lanes()?;
+    tx.write_queues()?;
+    let queues: Vec<QueueRow> = tx
+        .connection
+        .prepare_cached(QUEUES_WITH_ASIDE)?
+        .query_map([], QueueRow::read)?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut budget = limits::ASIDE_STEP;
+    for queue in queues {
+        aside::fire_and_enter(tx, &queue, &mut budget)?;
+    }
+    tx.write_lanes()?;
     swept.more |= budget == 0;
     Ok(())
 }
@@ -57,14 +80,19 @@ struct Old {
     lo: u64,
     hi: u64,
     finished_at: i64,
+    number: u64,
+    count: u64,
+    marked: bool,
+    has_steps: bool,
 }
 
 fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqlite::Result<()> {
     // A lane that gets an event in this very transaction is not idle, and only its written row says so.
     tx.write_lanes()?;
     let before = tx.now.before(retention).as_millis();
-    let sql = "SELECT id, lane_id, state, lo, hi, finished_at FROM run
-               WHERE id > (SELECT run_mark FROM meta) ORDER BY id LIMIT ?1";
+    let sql = "SELECT id, lane_id, state, lo, hi, finished_at, number, count, flags & 4 <> 0,
+                      EXISTS (SELECT 1 FROM step WHERE step.lane_id = run.lane_id AND step.run = run.number)
+               FROM run WHERE id > (SELECT run_mark FROM meta) ORDER BY id LIMIT ?1";
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Old {
             id: row.get(0)?,
@@ -73,6 +101,10 @@ fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqli
             lo: row.get(3)?,
             hi: row.get(4)?,
             finished_at: row.get(5)?,
+            number: row.get(6)?,
+            count: row.get(7)?,
+            marked: row.get(8)?,
+            has_steps: row.get(9)?,
         })
     };
     let oldest: Vec<Old> = tx
@@ -90,11 +122,19 @@ fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqli
             break;
         }
         mark = Some(run.id);
-        if run.state == failed {
+        if run.state == failed && run.count > 0 {
             continue;
         }
-        let sql = "DELETE FROM event WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3";
-        swept.removed_events += tx.execute(sql, [number(run.lane), number(run.lo), number(run.hi)])? as u64;
+        if run.count > 0 {
+            let sql = "DELETE FROM event WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3 AND mark IS ?4";
+            let mark = maybe_number(run.marked.then_some(run.number));
+            let values = [number(run.lane), number(run.lo), number(run.hi), mark];
+            swept.removed_events += tx.execute(sql, values)? as u64;
+        }
+        if run.has_steps {
+            let sql = "DELETE FROM step WHERE lane_id = ?1 AND run = ?2";
+            tx.execute(sql, [number(run.lane), number(run.number)])?;
+        }
         tx.execute("DELETE FROM run WHERE id = ?1", [number(run.id)])?;
         swept.removed_runs += 1;
     }
@@ -102,9 +142,28 @@ fn forget(tx: &mut Tx<'_, '_>, retention: Duration, swept: &mut Swept) -> rusqli
         tx.execute("UPDATE meta SET run_mark = ?1", [number(mark)])?;
     }
     swept.more |= looked_at == limits::RETENTION_RUNS_STEP;
+    forget_replaced(tx, before, swept)?;
     forget_audit(tx, before, swept)?;
     for run in oldest.iter().take(looked_at) {
         forget_lane(tx, run.lane)?;
+    }
+    Ok(())
+}
+
+/// Runs whose events went into another one. A dead letter that was redriven lies behind the mark of the walk above.
+fn forget_replaced(tx: &mut Tx<'_, '_>, before: i64, swept: &mut Swept) -> rusqlite::Result<()> {
+    let sql = "SELECT id, lane_id, number FROM run WHERE count = 0 AND finished_at < ?1 ORDER BY finished_at LIMIT ?2";
+    let old: Vec<(u64, u64, u64)> = tx
+        .connection
+        .prepare_cached(sql)?
+        .query_map((before, limits::RETENTION_RUNS_STEP), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    swept.more |= old.len() == limits::RETENTION_RUNS_STEP;
+    for (id, lane, run) in old {
+        tx.execute("DELETE FROM step WHERE lane_id = ?1 AND run = ?2", [number(lane), number(run)])?;
+        tx.execute("DELETE FROM run WHERE id = ?1", [number(id)])?;
+        swept.removed_runs += 1;
+        forget_lane(tx, lane)?;
     }
     Ok(())
 }
@@ -132,7 +191,7 @@ fn forget_audit(tx: &mut Tx<'_, '_>, before: i64, swept: &mut Swept) -> rusqlite
 
 /// Removes a lane that has nothing to do and to which nothing refers.
 fn forget_lane(tx: &mut Tx<'_, '_>, lane: u64) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM lane WHERE id = ?1 AND o_number IS NULL AND r_number IS NULL AND paused_at IS NULL
+    let sql = "DELETE FROM lane WHERE id = ?1 AND o_number IS NULL AND r_number IS NULL AND paused_at IS NULL AND blocked_at IS NULL
                AND NOT EXISTS (SELECT 1 FROM run WHERE lane_id = ?1)
                AND NOT EXISTS (SELECT 1 FROM audit WHERE lane_id = ?1)";
     tx.execute(sql, [number(lane)]).map(|_| ())

@@ -12,15 +12,17 @@ use quell_core::audit::Move;
 use quell_core::batch::WorkerId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{QueueName, Tenant};
-use quell_core::lane::{Lane, Paused};
+use quell_core::lane::Paused;
 use quell_core::limits;
+use quell_core::outcome::VerdictKind;
 use quell_core::totals::Totals;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Statement, params_from_iter};
 
 use crate::clock;
 use crate::rows::{
-    LaneRow, at, change_code, current_values, maybe_at, number, open_values, small, state_code,
+    LaneRow, at, change_code, current_values, encode, maybe_at, maybe_number, number, open_values, small,
+    state_code, to_json,
 };
 
 /// Names that never change once they are in the file, remembered over transactions.
@@ -61,6 +63,8 @@ pub(crate) struct Tx<'t, 'c> {
     pub(crate) now: Timestamp,
     /// Something may be due earlier than sleepers know.
     pub(crate) wake: bool,
+    /// Something was erased: what is left of it in the files has to go, too.
+    pub(crate) erased: bool,
     names: &'t mut Names,
     last_number: u64,
     numbers_taken: bool,
@@ -95,6 +99,10 @@ pub(crate) struct QueueRow {
     pub(crate) max_running: Option<u64>,
     pub(crate) running: u64,
     pub(crate) totals: Totals,
+    /// Bit n: some lane has had priority n.
+    pub(crate) priorities: u64,
+    /// Schedules that fire into it.
+    pub(crate) schedules: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -126,6 +134,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             statements,
             now,
             wake: false,
+            erased: false,
             names,
             last_number,
             numbers_taken: false,
@@ -220,17 +229,43 @@ impl<'t, 'c> Tx<'t, 'c> {
         }
     }
 
-    /// Writes both runs of a lane and what it waits for.
-    pub(crate) fn write_runs(
-        &mut self,
-        lane: &Lane,
-        due: Option<Timestamp>,
-        worker: Option<u64>,
-    ) -> rusqlite::Result<()> {
-        let head = [number(lane.id), maybe_at(due), maybe_at(lane.lease_at()), at(self.now)];
+    /// Writes everything that can change in a lane.
+    pub(crate) fn write_whole(&mut self, row: &LaneRow, due: Option<Timestamp>) -> rusqlite::Result<()> {
+        let lane = &row.lane;
+        let worker = lane.current.as_ref().and_then(|c| c.worker.clone());
+        let worker = worker.map(|w| self.worker(&w)).transpose()?;
+        let (paused_at, paused_by) = match &lane.paused {
+            Some(paused) => (at(paused.at), Value::Text(paused.by.clone())),
+            None => (Value::Null, Value::Null),
+        };
+        let priority = lane.priority();
+        let head = [
+            number(lane.id),
+            maybe_at(due),
+            maybe_at(lane.lease_at()),
+            Value::Integer(i64::from(priority)),
+            number(lane.head_seq),
+            at(lane.updated_at),
+            paused_at,
+            paused_by,
+            maybe_at(lane.blocked.map(|b| b.at)),
+            maybe_number(lane.blocked.map(|b| b.run)),
+            if lane.queued.is_empty() { Value::Null } else { to_json(&lane.queued) },
+        ];
         let runs =
             open_values(lane.open.as_ref()).into_iter().chain(current_values(lane.current.as_ref(), worker));
-        self.change_lane(include_str!("../sql/claim_lane.sql"), head.into_iter().chain(runs))
+        self.change_lane(include_str!("../sql/write_lane.sql"), head.into_iter().chain(runs))?;
+        self.has_priority(row.queue_id, priority)
+    }
+
+    /// Remembers that the queue has lanes of this priority, so that claims look for them.
+    pub(crate) fn has_priority(&mut self, queue: u64, priority: u8) -> rusqlite::Result<()> {
+        let bit = 1 << priority;
+        let row = self.queue(queue)?;
+        if row.priorities & bit == 0 {
+            row.priorities |= bit;
+        }
+        Ok(())
     }
 
     /// One lane by its number, with its holder's name.
@@ -308,7 +343,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             return Ok(id);
         }
         let id = self.fresh();
-        let sql = "INSERT INTO queue VALUES (?1, ?2, ?3, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0)";
+        let sql = "INSERT INTO queue (id, tenant, name, running, accepted, succeeded, dead, discarded, delayed, buffered,
+                   in_flight) VALUES (?1, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0)";
         let text = |s: &str| Value::Text(s.to_owned());
         self.execute(sql, [number(id), text(tenant.as_str()), text(name.as_str())])?;
         self.names.queues.insert((tenant.clone(), name.clone()), id);
@@ -346,7 +382,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         for q in changed {
             let (sql, t) = (
                 "UPDATE queue SET next_at = ?2, max_running = ?3, running = ?4, accepted = ?5, succeeded = ?6, dead = ?7,
-                 discarded = ?8, delayed = ?9, buffered = ?10, in_flight = ?11 WHERE id = ?1",
+                 discarded = ?8, delayed = ?9, buffered = ?10, in_flight = ?11, priorities = ?12, schedules = ?13
+                 WHERE id = ?1",
                 &q.totals,
             );
             let counters = [t.accepted, t.succeeded, t.dead, t.discarded, t.delayed, t.buffered, t.in_flight];
@@ -354,7 +391,21 @@ impl<'t, 'c> Tx<'t, 'c> {
             let max = q.max_running.map_or(Value::Null, number);
             self.execute(
                 sql,
-                [number(q.id), maybe_at(q.next_at), max, number(q.running), a, s, d, x, l, b, f],
+                [
+                    number(q.id),
+                    maybe_at(q.next_at),
+                    max,
+                    number(q.running),
+                    a,
+                    s,
+                    d,
+                    x,
+                    l,
+                    b,
+                    f,
+                    number(q.priorities),
+                    number(q.schedules),
+                ],
             )?;
             self.queues.insert(q.id, (q.clone(), q));
         }
@@ -406,6 +457,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             number(made.upto_seq),
             maybe_at(made.next_at),
             actor.map_or(Value::Null, |a| Value::Text(a.to_owned())),
+            maybe(made.other_run),
+            made.verdict.map_or(Value::Null, |v| Value::Integer(encode(&VerdictKind::ALL, v))),
         ];
         self.execute(include_str!("../sql/audit.sql"), values)?;
         Ok(())
@@ -476,6 +529,8 @@ impl QueueRow {
                 buffered: row.get(11)?,
                 in_flight: row.get(12)?,
             },
+            priorities: row.get(13)?,
+            schedules: row.get(14)?,
         })
     }
 }

@@ -20,8 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
 use quell_core::store::{
-    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended,
-    SettleRequest, Settled, SweepRequest, Swept,
+    AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended, Held,
+    HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, SweepRequest, Swept,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
-use crate::{append, claim, control, extend, settle, sweep, tx};
+use crate::{append, claim, control, extend, hold, settle, step, sweep, tx};
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
 const GROUP_REQUESTS_MAX: usize = 1_024;
@@ -40,6 +40,8 @@ pub(crate) enum Request {
     Append(AppendRequest),
     Claim(ClaimRequest),
     Extend(ExtendRequest),
+    Hold(HoldRequest),
+    Step(StepRequest),
     Settle(SettleRequest),
     Sweep(SweepRequest),
     Control(Control),
@@ -51,6 +53,8 @@ pub(crate) enum Answer {
     Append(Appended),
     Claim(Claimed),
     Extend(Extended),
+    Hold(Held),
+    Step(StepAnswer),
     Settle(Settled),
     Sweep(Swept),
     Control(Controlled),
@@ -63,7 +67,7 @@ impl Request {
     fn rank(&self) -> u8 {
         match self {
             Request::Extend(_) => 0,
-            Request::Settle(_) => 1,
+            Request::Hold(_) | Request::Step(_) | Request::Settle(_) => 1,
             Request::Control(_) => 2,
             Request::Append(_) => 3,
             Request::Sweep(_) => 4,
@@ -364,6 +368,8 @@ fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
         Request::Append(request) => append::append(tx, request).map(Answer::Append),
         Request::Claim(request) => claim::claim(tx, request).map(Answer::Claim),
         Request::Extend(request) => extend::extend(tx, request).map(Answer::Extend),
+        Request::Hold(request) => hold::hold(tx, request).map(Answer::Hold),
+        Request::Step(request) => step::step(tx, request).map(Answer::Step),
         Request::Settle(request) => settle::settle(tx, request).map(Answer::Settle),
         Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
         Request::Control(request) => control::control(tx, request).map(Answer::Control),

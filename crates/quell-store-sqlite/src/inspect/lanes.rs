@@ -1,60 +1,115 @@
 //! Listings of lanes, and one lane in full.
+//!
+//! Lanes with something to do are found in stages: those held by workers by the index of leases, those that wait by the
+//! index of due times, one priority after the other, and those that an operator paused or a failed run blocked by an
+//! index of their own. The conditions of the stages exclude one another, so no lane is in two of them.
 
 use quell_core::event::LaneKey;
 use quell_core::inspect::{LaneDetail, LaneFilter, LaneRow as Listed, Page, Waiting};
 use quell_core::limits;
+use rusqlite::types::Value;
 
 use super::View;
-use crate::rows::LaneRow;
+use crate::rows::{LaneRow, number};
+use crate::tx::QueueRow;
 
-/// Where lanes with something to do are found, one after the other; no lane is in two of them.
-pub(super) const PLACES: [&str; 3] = [
-    concat!(
-        include_str!("../../sql/lane.sql"),
-        "WHERE queue_id = ?1 AND lease_at IS NOT NULL AND (lease_at, id) > (?2, ?3) ORDER BY lease_at, id LIMIT ?4"
-    ),
-    concat!(
-        include_str!("../../sql/lane.sql"),
-        "WHERE queue_id = ?1 AND due_at IS NOT NULL AND (due_at, id) > (?2, ?3) ORDER BY due_at, id LIMIT ?4"
-    ),
-    concat!(
-        include_str!("../../sql/lane.sql"),
-        "WHERE queue_id = ?1 AND paused_at IS NOT NULL AND lease_at IS NULL AND ?2 <= 0 AND id > ?3 ORDER BY id LIMIT ?4"
-    ),
-];
-
+/// Lanes that are held by workers.
+pub(super) const LEASED: &str = concat!(
+    include_str!("../../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND lease_at IS NOT NULL AND (lease_at, id) > (?2, ?3) ORDER BY lease_at, id LIMIT ?4"
+);
+/// Lanes of one priority that wait for their time or for a worker.
+pub(super) const DUE: &str = concat!(
+    include_str!("../../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND priority = ?5 AND due_at IS NOT NULL AND (due_at, id) > (?2, ?3) AND lease_at IS NULL
+     ORDER BY due_at, id LIMIT ?4"
+);
+/// Lanes that are paused or blocked and not held by a worker. The first condition is that of the index, word for word.
+pub(super) const HELD: &str = concat!(
+    include_str!("../../sql/lane.sql"),
+    "WHERE queue_id = ?1 AND (paused_at IS NOT NULL OR blocked_at IS NOT NULL) AND id > ?2
+     AND lease_at IS NULL AND due_at IS NULL ORDER BY id LIMIT ?3"
+);
 /// Every lane of a queue by its key, for prefixes and for lists with idle lanes.
-const BY_KEY: &str =
+pub(super) const BY_KEY: &str =
     concat!(include_str!("../../sql/lane.sql"), "WHERE queue_id = ?1 AND key >= ?2 ORDER BY key LIMIT ?3");
+pub(super) const DELAYED: &str = "SELECT count(*) FROM aside WHERE queue_id = ?1 AND key = ?2";
 
 /// Rows that one page of a filtered walk looks at before it hands out a cursor.
 const LOOK_MAX: usize = 20_000;
+/// Rows that one statement of a walk reads.
+const CHUNK: usize = 256;
 
-/// How far a walk over the places has come.
+/// One after the other: leases, due times from the highest priority down, holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    Leased,
+    Due(u8),
+    Held,
+}
+
+impl Stage {
+    const COUNT: usize = limits::PRIORITY_MAX as usize + 3;
+
+    fn nth(n: usize) -> Stage {
+        match u8::try_from(n) {
+            Ok(0) => Stage::Leased,
+            Ok(n) if n <= limits::PRIORITY_MAX + 1 => Stage::Due(limits::PRIORITY_MAX + 1 - n),
+            _ => Stage::Held,
+        }
+    }
+
+    /// Whether a queue can have lanes in this stage at all.
+    fn is_of(self, queue: &QueueRow) -> bool {
+        match self {
+            Stage::Due(priority) => queue.priorities >> priority & 1 == 1,
+            Stage::Leased | Stage::Held => true,
+        }
+    }
+
+    /// The place of a lane within this stage.
+    fn value(self, row: &LaneRow) -> i64 {
+        let entry = match self {
+            Stage::Leased => row.lease_entry,
+            Stage::Due(_) => row.due_entry,
+            Stage::Held => None,
+        };
+        entry.map_or(0, |entry| entry.as_millis())
+    }
+}
+
+/// Which lanes a walk visits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Lanes {
+    Running,
+    Busy,
+}
+
+/// How far a walk over the stages has come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Walk {
-    pub(super) place: usize,
-    pub(super) queue: u64,
-    pub(super) value: i64,
-    pub(super) id: u64,
+    stage: usize,
+    queue: u64,
+    value: i64,
+    id: u64,
 }
 
 impl Walk {
-    pub(super) const START: Walk = Walk { place: 0, queue: 0, value: i64::MIN, id: 0 };
+    pub(super) const START: Walk = Walk { stage: 0, queue: 0, value: i64::MIN, id: 0 };
 
     pub(super) fn parse(text: &str) -> Option<Walk> {
         let mut parts = text.split('.');
         let mut part = || parts.next();
         Some(Walk {
-            place: part()?.parse().ok()?,
+            stage: part()?.parse().ok()?,
             queue: part()?.parse().ok()?,
             value: part()?.parse().ok()?,
-            id: part()?.parse().ok()?,
+            id: part()?.parse().ok().filter(|id| *id < limits::NUMBER_MAX)?,
         })
     }
 
     pub(super) fn text(self) -> String {
-        format!("{}.{}.{}.{}", self.place, self.queue, self.value, self.id)
+        format!("{}.{}.{}.{}", self.stage, self.queue, self.value, self.id)
     }
 }
 
@@ -63,12 +118,20 @@ impl View<'_> {
         let Some(row) = self.find_lane(key)? else { return Ok(None) };
         let lane = &row.lane;
         let paused = self.queue(row.queue_id).and_then(|queue| self.paused_by(queue));
+        let delayed = match self.queue(row.queue_id).map_or(0, |queue| queue.totals.delayed) {
+            0 => 0,
+            _ => self
+                .connection
+                .prepare_cached(DELAYED)?
+                .query_row((row.queue_id, key.key.as_str()), |row| row.get(0))?,
+        };
         let events = match lane.open {
             Some(open) => {
                 // A full lane may hold gigabytes; a page of it is enough to see what it is.
-                let sql = concat!(include_str!("../../sql/claim_events.sql"), " LIMIT ?4");
+                let sql = concat!(include_str!("../../sql/claim_events.sql"), " LIMIT ?5");
                 let mut statement = self.connection.prepare_cached(sql)?;
-                let page = (lane.id, open.lo, lane.head_seq, limits::PAGE_DEFAULT);
+                let unmarked: Option<u64> = None;
+                let page = (lane.id, open.lo, lane.head_seq, unmarked, limits::PAGE_DEFAULT);
                 statement.query_map(page, crate::rows::event)?.collect::<rusqlite::Result<_>>()?
             }
             None => Vec::new(),
@@ -79,6 +142,8 @@ impl View<'_> {
             waiting: Waiting::of(lane, self.now, paused),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
+            queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
+            delayed,
             events,
         }))
     }
@@ -89,13 +154,12 @@ impl View<'_> {
             return self.lanes_by_key(filter, limit);
         }
         let queues = self.matching(filter.tenant.as_ref(), filter.queue.as_ref());
-        let ids: Vec<u64> = queues.iter().map(|q| q.id).collect();
         let start = filter.cursor.as_deref().and_then(Walk::parse).unwrap_or(Walk::START);
-        let places = if filter.running { 1 } else { PLACES.len() };
+        let which = if filter.running { Lanes::Running } else { Lanes::Busy };
         let mut items = Vec::new();
         let mut last = start;
         let mut next = None;
-        self.walk(&ids, start, places, |view, row, at| {
+        self.walk(&queues, start, which, |view, row, at| {
             if items.len() == limit {
                 next = Some(last.text());
                 return Ok(false);
@@ -110,31 +174,25 @@ impl View<'_> {
     /// Goes through the lanes with something to do, from `start` on, as long as `visit` says so.
     pub(super) fn walk(
         &mut self,
-        queues: &[u64],
+        queues: &[QueueRow],
         start: Walk,
-        places: usize,
+        which: Lanes,
         mut visit: impl FnMut(&mut Self, LaneRow, Walk) -> rusqlite::Result<bool>,
     ) -> rusqlite::Result<()> {
-        for (place, sql) in PLACES.iter().enumerate().take(places).skip(start.place) {
-            for &queue in queues.iter().filter(|q| place > start.place || **q >= start.queue) {
-                let resumed = place == start.place && queue == start.queue;
+        let stages = if which == Lanes::Running { 1 } else { Stage::COUNT };
+        for nth in start.stage..stages {
+            let stage = Stage::nth(nth);
+            let left = |queue: &&QueueRow| nth > start.stage || queue.id >= start.queue;
+            for queue in queues.iter().filter(left).filter(|queue| stage.is_of(queue)) {
+                let resumed = nth == start.stage && queue.id == start.queue;
                 let (mut value, mut id) = if resumed { (start.value, start.id) } else { (i64::MIN, 0) };
                 loop {
-                    let rows: Vec<LaneRow> = self
-                        .connection
-                        .prepare_cached(sql)?
-                        .query_map((queue, value, id, 256), LaneRow::read)?
-                        .collect::<rusqlite::Result<_>>()?;
-                    let full = rows.len() == 256;
+                    let rows = self.chunk(stage, queue.id, value, id)?;
+                    let full = rows.len() == CHUNK;
                     for row in rows {
                         let row = self.with_worker(row)?;
-                        value = match place {
-                            0 => row.lease_entry.map_or(0, |t| t.as_millis()),
-                            1 => row.due_entry.map_or(0, |t| t.as_millis()),
-                            _ => 0,
-                        };
-                        id = row.lane.id;
-                        if !visit(self, row, Walk { place, queue, value, id })? {
+                        (value, id) = (stage.value(&row), row.lane.id);
+                        if !visit(self, row, Walk { stage: nth, queue: queue.id, value, id })? {
                             return Ok(());
                         }
                     }
@@ -145,6 +203,19 @@ impl View<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The next lanes of a stage behind this place.
+    fn chunk(&self, stage: Stage, queue: u64, value: i64, id: u64) -> rusqlite::Result<Vec<LaneRow>> {
+        let (queue, id, chunk) = (number(queue), number(id), number(CHUNK as u64));
+        let value = Value::Integer(value);
+        let (sql, values) = match stage {
+            Stage::Leased => (LEASED, vec![queue, value, id, chunk]),
+            Stage::Due(priority) => (DUE, vec![queue, value, id, chunk, Value::Integer(priority.into())]),
+            Stage::Held => (HELD, vec![queue, id, chunk]),
+        };
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.query_map(rusqlite::params_from_iter(values), LaneRow::read)?.collect()
     }
 
     fn lanes_by_key(&mut self, filter: &LaneFilter, limit: usize) -> rusqlite::Result<Page<Listed>> {
@@ -163,9 +234,9 @@ impl View<'_> {
                 let rows: Vec<LaneRow> = self
                     .connection
                     .prepare_cached(BY_KEY)?
-                    .query_map((queue.id, &from, 256), LaneRow::read)?
+                    .query_map((queue.id, &from, CHUNK), LaneRow::read)?
                     .collect::<rusqlite::Result<_>>()?;
-                let full = rows.len() == 256;
+                let full = rows.len() == CHUNK;
                 let mut past = false;
                 for row in rows {
                     past = !row.key.starts_with(&prefix);
@@ -178,8 +249,9 @@ impl View<'_> {
                     looked += 1;
                     last = (queue.id, row.key.clone());
                     from = behind(&row.key);
-                    let busy = row.lane.state().is_some() || row.lane.paused.is_some();
-                    let wanted = (filter.idle || busy) && (!filter.running || row.lane.lease_at().is_some());
+                    let lane = &row.lane;
+                    let busy = !lane.is_idle() || lane.paused.is_some() || lane.blocked.is_some();
+                    let wanted = (filter.idle || busy) && (!filter.running || lane.lease_at().is_some());
                     if wanted {
                         let row = self.with_worker(row)?;
                         items.push(self.listed(&row)?);
@@ -206,4 +278,27 @@ fn behind(key: &str) -> String {
 
 pub(super) fn page_limit(limit: usize) -> usize {
     if limit == 0 { limits::PAGE_DEFAULT } else { limit.min(limits::PAGE_MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_priority_is_a_stage_of_its_own() {
+        let stages: Vec<Stage> = (0..Stage::COUNT).map(Stage::nth).collect();
+        assert_eq!(stages[0], Stage::Leased);
+        assert_eq!(stages[Stage::COUNT - 1], Stage::Held);
+        let due: Vec<Stage> = (0..=limits::PRIORITY_MAX).rev().map(Stage::Due).collect();
+        assert_eq!(stages[1..Stage::COUNT - 1], due);
+    }
+
+    #[test]
+    fn cursors_come_back_as_they_were() {
+        let walk = Walk { stage: 7, queue: 3, value: -5, id: 42 };
+        assert_eq!(Walk::parse(&walk.text()), Some(walk));
+        for bad in ["", "1", "1.2.3", "a.b.c.d", "1.2.3.18446744073709551615"] {
+            assert_eq!(Walk::parse(bad), None, "{bad}");
+        }
+    }
 }

@@ -1,42 +1,35 @@
 //! The no-loss equation against the rows themselves: a counter that leaked is found here and not believed.
+//!
+//! It reads every lane with something to do, every finished run and every event row, so it is for `doctor` and for
+//! tests. Each sentence names the queue, lane or run and both numbers, so that whoever reads it knows where to look.
+
+use std::collections::HashMap;
 
 use quell_core::inspect::Verified;
+use quell_core::lane::CurrentRun;
 
 use super::View;
+use crate::rows::LaneRow;
+use crate::tx::QueueRow;
+
+/// Lanes that are not idle, each with everything that waits in it.
+const BUSY: &str =
+    concat!(include_str!("../../sql/lane.sql"), "WHERE o_number IS NOT NULL OR r_number IS NOT NULL");
+
+/// What the lanes of one queue say.
+#[derive(Default)]
+struct Counted {
+    buffered: u64,
+    in_flight: u64,
+    running: u64,
+}
 
 impl View<'_> {
     pub(super) fn verify(&self) -> rusqlite::Result<Verified> {
         let mut problems = Vec::new();
+        let counted = self.verify_lanes(&mut problems)?;
         for queue in &self.queues {
-            let name = format!("{}/{}", queue.tenant, queue.name);
-            if !queue.totals.hold() {
-                problems.push(format!("queue {name}: the counters do not add up: {:?}", queue.totals));
-            }
-            let sql = "SELECT coalesce(sum(o_count), 0), coalesce(sum(r_count), 0),
-                              count(*) FILTER (WHERE r_state = 1) FROM lane WHERE queue_id = ?1";
-            let (buffered, in_flight, running): (u64, u64, u64) = self
-                .connection
-                .prepare_cached(sql)?
-                .query_row([queue.id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            let counted = [
-                ("buffered", queue.totals.buffered, buffered),
-                ("in flight", queue.totals.in_flight, in_flight),
-                ("running", queue.running, running),
-                ("dead", queue.totals.dead, self.dead(queue.id)?),
-            ];
-            for (what, said, rows) in counted {
-                if said != rows {
-                    problems
-                        .push(format!("queue {name}: the counter says {said} {what}, the rows say {rows}"));
-                }
-            }
-            let earliest = crate::claim::earliest(self.connection, queue.id)?;
-            if let Some(earliest) = earliest
-                && queue.next_at.is_none_or(|next| next > earliest)
-            {
-                problems
-                    .push(format!("queue {name}: a lane is due at {earliest}, before the queue's own time"));
-            }
+            self.verify_queue(queue, counted.get(&queue.id), &mut problems)?;
         }
         for (sql, what) in CHECKS {
             let mut statement = self.connection.prepare_cached(sql)?;
@@ -44,6 +37,7 @@ impl View<'_> {
                 problems.push(format!("lane {}: {what}", lane?));
             }
         }
+        self.verify_ended(&mut problems)?;
         let quick: String = self.connection.query_row("PRAGMA quick_check(5)", [], |row| row.get(0))?;
         if quick != "ok" {
             problems.push(format!("the file is damaged: {quick}"));
@@ -52,36 +46,174 @@ impl View<'_> {
         Ok(Verified { queues: self.queues.len() as u64, events, problems })
     }
 
-    fn dead(&self, queue: u64) -> rusqlite::Result<u64> {
-        let sql = "SELECT coalesce(sum(run.count), 0) FROM run JOIN lane ON lane.id = run.lane_id
-                   WHERE run.state = 4 AND lane.queue_id = ?1";
-        self.connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
+    fn count(&self, sql: &str, of: impl rusqlite::Params) -> rusqlite::Result<u64> {
+        self.connection.prepare_cached(sql)?.query_row(of, |row| row.get(0))
+    }
+
+    /// The counters of one queue against the rows that they count, and its own time against those it must cover.
+    fn verify_queue(
+        &self,
+        queue: &QueueRow,
+        counted: Option<&Counted>,
+        problems: &mut Vec<String>,
+    ) -> rusqlite::Result<()> {
+        let name = format!("{}/{}", queue.tenant, queue.name);
+        let totals = &queue.totals;
+        if !totals.hold() {
+            problems.push(format!("queue {name}: the counters do not add up: {totals:?}"));
+        }
+        let none = Counted::default();
+        let counted = counted.unwrap_or(&none);
+        let dead = "SELECT coalesce(sum(run.count), 0) FROM run JOIN lane ON lane.id = run.lane_id
+                    WHERE run.state = 4 AND lane.queue_id = ?1";
+        let rows = [
+            ("buffered", totals.buffered, counted.buffered),
+            ("in flight", totals.in_flight, counted.in_flight),
+            ("running", queue.running, counted.running),
+            ("dead", totals.dead, self.count(dead, [queue.id])?),
+            (
+                "delayed",
+                totals.delayed,
+                self.count("SELECT count(*) FROM aside WHERE queue_id = ?1", [queue.id])?,
+            ),
+            (
+                "schedules",
+                queue.schedules,
+                self.count("SELECT count(*) FROM schedule WHERE queue_id = ?1", [queue.id])?,
+            ),
+        ];
+        for (what, said, rows) in rows {
+            if said != rows {
+                problems.push(format!("queue {name}: the counter says {said} {what}, the rows say {rows}"));
+            }
+        }
+        let earliest = crate::claim::earliest(self.connection, queue)?;
+        if let Some(earliest) = earliest
+            && queue.next_at.is_none_or(|next| next > earliest)
+        {
+            problems.push(format!(
+                "queue {name}: something is due at {earliest}, before the queue's own time, and nobody will look"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Every lane with something to do against its events and its index entries.
+    fn verify_lanes(&self, problems: &mut Vec<String>) -> rusqlite::Result<HashMap<u64, Counted>> {
+        let mut counted: HashMap<u64, Counted> = HashMap::new();
+        let mut statement = self.connection.prepare(BUSY)?;
+        for row in statement.query_map([], LaneRow::read)? {
+            let row = row?;
+            let lane = &row.lane;
+            let of_queue = counted.entry(row.queue_id).or_default();
+            of_queue.running += u64::from(lane.lease_at().is_some());
+            if let Some(open) = &lane.open {
+                of_queue.buffered += open.count;
+                let sql = "SELECT count(*) FROM event WHERE lane_id = ?1 AND seq >= ?2 AND mark IS NULL";
+                let rows = self.count(sql, (lane.id, open.lo))?;
+                if rows != open.count {
+                    let (id, said) = (lane.id, open.count);
+                    problems.push(format!("lane {id}: its open run says {said} events, the rows say {rows}"));
+                }
+            }
+            for run in lane.fixed_runs() {
+                // Redriven events are buffered until they are claimed, as the totals count them.
+                match run.is_buffered() {
+                    true => of_queue.buffered += run.count,
+                    false => of_queue.in_flight += run.count,
+                }
+                let rows = self.members(lane.id, run)?;
+                if rows != run.count {
+                    let (id, said) = (lane.run_id(run.number), run.count);
+                    problems.push(format!("{id}: it says {said} events, the rows say {rows}"));
+                }
+            }
+            self.verify_entries(&row, problems);
+        }
+        Ok(counted)
+    }
+
+    fn members(&self, lane: u64, run: &CurrentRun) -> rusqlite::Result<u64> {
+        let sql = "SELECT count(*) FROM event WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3 AND mark IS ?4";
+        self.count(sql, (lane, run.lo, run.hi, run.marked.then_some(run.number)))
+    }
+
+    /// Index entries may lie before the true times, never behind them: a lane would be taken up too late, or never.
+    fn verify_entries(&self, row: &LaneRow, problems: &mut Vec<String>) {
+        let lane = &row.lane;
+        let id = lane.id;
+        match (lane.due_at(), row.due_entry) {
+            (Some(due), None) => {
+                problems.push(format!("lane {id}: it is due at {due} and nothing will ever wake it"));
+            }
+            // What is overdue when it is written gets the time of the writing.
+            (Some(due), Some(entry)) if entry > due.max(self.now) => {
+                problems.push(format!("lane {id}: it is due at {due} and entered at {entry}, later"));
+            }
+            _ => {}
+        }
+        match (lane.lease_at(), row.lease_entry) {
+            (Some(until), entry) if entry.is_none_or(|entry| entry > until) => problems.push(format!(
+                "lane {id}: its lease ends at {until} and nobody will look by then, in case its holder died"
+            )),
+            (None, Some(_)) => problems.push(format!("lane {id}: it has a lease entry without running")),
+            _ => {}
+        }
+        let priorities = self.queue(row.queue_id).map_or(0, |queue| queue.priorities);
+        if row.due_entry.is_some() && priorities >> row.priority_entry & 1 == 0 {
+            let priority = row.priority_entry;
+            problems.push(format!("lane {id}: no claim looks for lanes of its priority {priority}"));
+        }
+    }
+
+    /// Finished runs against their events, and events against their runs.
+    fn verify_ended(&self, problems: &mut Vec<String>) -> rusqlite::Result<()> {
+        let sql = "SELECT lane_id, number, count,
+                     (SELECT count(*) FROM event WHERE event.lane_id = run.lane_id AND seq BETWEEN lo AND hi
+                        AND mark IS CASE WHEN flags & 4 THEN number END) AS rows
+                   FROM run WHERE count > 0 AND count <> rows";
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id = quell_core::batch::RunId { lane: row.get(0)?, number: row.get(1)? };
+            let (said, rows): (u64, u64) = (row.get(2)?, row.get(3)?);
+            problems.push(format!("{id}: it ended with {said} events, the rows say {rows}"));
+        }
+        let sql = "SELECT event.lane_id, count(*), coalesce(ended, 0) FROM event
+                   LEFT JOIN (SELECT lane_id, sum(count) AS ended FROM run GROUP BY lane_id) AS runs
+                     ON runs.lane_id = event.lane_id
+                   GROUP BY event.lane_id";
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (lane, events, ended): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let mut of_lane = self.connection.prepare_cached(crate::tx::LANE_BY_ID)?;
+            let live = of_lane.query_row([lane], LaneRow::read).map_or(0, |row| row.lane.events());
+            if events != ended + live {
+                let held = ended + live;
+                problems.push(format!("lane {lane}: it has {events} events, its runs say {held}"));
+            }
+        }
+        Ok(())
     }
 }
 
-/// Lanes that contradict their own events or index entries.
-const CHECKS: [(&str, &str); 5] = [
+/// Rows that refer to a lane or a run that is not there.
+const CHECKS: [(&str, &str); 4] = [
     (
         "SELECT DISTINCT lane_id FROM event WHERE lane_id NOT IN (SELECT id FROM lane)",
         "it has events and no row",
     ),
     (
-        "SELECT id FROM lane WHERE o_number IS NOT NULL AND o_count <>
-           (SELECT count(*) FROM event WHERE lane_id = lane.id AND seq >= o_lo)",
-        "its open run counts other events than there are",
+        "SELECT DISTINCT lane_id FROM run WHERE lane_id NOT IN (SELECT id FROM lane)",
+        "it has finished runs and no row",
     ),
     (
-        "SELECT id FROM lane WHERE r_number IS NOT NULL AND r_count <>
-           (SELECT count(*) FROM event WHERE lane_id = lane.id AND seq BETWEEN r_lo AND r_hi)",
-        "its current run counts other events than there are",
+        "SELECT DISTINCT lane_id FROM step WHERE lane_id NOT IN (SELECT id FROM lane)",
+        "it has steps and no row",
     ),
     (
-        "SELECT id FROM lane WHERE (r_state = 1) IS NOT (lease_at IS NOT NULL) AND (r_state = 1 OR lease_at IS NOT NULL)",
-        "it runs without a lease entry, or has one without running",
-    ),
-    (
-        "SELECT id FROM lane WHERE due_at IS NULL AND lease_at IS NULL AND paused_at IS NULL
-           AND (o_number IS NOT NULL OR r_number IS NOT NULL)",
-        "it has events and nothing will ever wake it",
+        "SELECT id FROM lane WHERE lease_at IS NOT NULL AND r_number IS NULL",
+        "it has a lease entry and no run",
     ),
 ];
