@@ -279,7 +279,7 @@ fn runs(fold: &Fold<'_, '_>, dump: &Dump) -> Checked {
         };
         let same = run.state == row.state
             && (run.unknown || (run.attempts, run.claims) == (row.attempts, row.claims))
-            && (run.held == row.held || row.state.is_final() || run.unknown);
+            && (run.held || !row.held || run.unknown);
         if !same {
             let what = format!(
                 "{:?}, attempts {}, claims {}, held {}",

@@ -103,6 +103,7 @@ pub struct DumpRun {
     pub claims: u32,
     #[serde(default)]
     pub revision: u32,
+    /// True only if the store says so; not every store shows it.
     #[serde(default)]
     pub held: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

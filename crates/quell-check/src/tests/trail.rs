@@ -36,6 +36,7 @@ fn s17_folding_the_trail_gives_the_tables() {
     breaks(&told, AuditIsState, |h| dump_of(h).runs[0].state = State::Failed);
     breaks(&told, AuditIsState, |h| dump_of(h).runs[0].attempts = 1);
     breaks(&told, AuditIsState, |h| dump_of(h).runs[0].claims = 3);
+    breaks(&told, AuditIsState, |h| dump_of(h).runs[0].held = true);
     breaks(&told, AuditIsState, |h| dump_of(h).runs[0].count = 2);
     breaks(&told, AuditIsState, |h| dump_of(h).runs.clear());
     breaks(&told, AuditIsState, |h| {
