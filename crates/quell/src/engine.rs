@@ -1,4 +1,5 @@
-//! The engine: append and inspect, over one store and one set of settings.
+//! The engine: append and inspect, over one store and one set of settings. The operator's hand is `operate.rs`, waiting
+//! for an event's end is `wait.rs`.
 //!
 //! Second stop on the path of an event: names and payloads are checked here, the queue's policy is stamped on, an id is
 //! made before the store is first asked. The caller's answer comes after the store's commit and never before.
@@ -14,24 +15,21 @@ use std::time::Duration;
 use quell_core::audit::AuditRecord;
 use quell_core::batch::{RunId, WorkerId};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::{
-    AppendPolicy, EventId, Headers, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant,
-};
+use quell_core::event::{AppendPolicy, EventId, Invalid, LaneKey, NewEvent, NewEventId, Payload, QueueName};
 use quell_core::inspect::{
     AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
     RunDetail, RunFilter, RunRow, Verified,
 };
-use quell_core::store::{
-    AppendRequest, Control, ControlAction, QueueScope, Receipt, Store, SweepRequest, Swept,
-};
+use quell_core::store::{AppendRequest, Receipt, Store, SweepRequest, Swept};
 
 use crate::clock::{self, Chance, Ids, RealTime, Time};
 use crate::config::Settings;
+use crate::incoming::{Incoming, Prepared};
 use crate::observe;
 use crate::open::{self, OpenError};
 
 /// The pauses before an unknown answer is asked about again; after the last the caller is told.
-const REPEAT_PAUSES: [Duration; 4] = [
+pub(crate) const REPEAT_PAUSES: [Duration; 4] = [
     Duration::from_millis(20),
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -63,34 +61,6 @@ pub enum EngineError {
     Invalid(#[from] Invalid),
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// One event on its way in, not yet checked against a queue.
-#[derive(Debug, Clone)]
-pub struct Incoming {
-    pub lane: LaneKey,
-    /// The caller's id; a repeated one is a duplicate.
-    pub id: Option<EventId>,
-    pub payload: Payload,
-    pub headers: Headers,
-}
-
-impl Incoming {
-    pub fn new(queue: &str, key: &str, payload: Payload) -> Result<Self, Invalid> {
-        let lane = LaneKey::new(QueueName::new(queue)?, Key::new(key)?);
-        Ok(Incoming { lane, id: None, payload, headers: Headers::new() })
-    }
-
-    /// With the caller's own id: sent twice, it is stored once.
-    pub fn id(mut self, id: &str) -> Result<Self, Invalid> {
-        self.id = Some(EventId::new(id)?);
-        Ok(self)
-    }
-
-    pub fn tenant(mut self, tenant: &str) -> Result<Self, Invalid> {
-        self.lane.tenant = Tenant::new(tenant)?;
-        Ok(self)
-    }
 }
 
 impl Engine {
@@ -150,22 +120,26 @@ impl Engine {
         Ok(receipts.pop().expect("one receipt per event"))
     }
 
+    /// An event with wishes of its own: `engine.prepare("mail", "ada", json!({})).delay(hour).send().await?`.
+    pub fn prepare(&self, queue: &str, key: &str, payload: serde_json::Value) -> Prepared<'_> {
+        Prepared::new(self, Incoming::new(queue, key, Payload::of(&payload)))
+    }
+
     /// Stores events durably and in order, all or none; one receipt per event.
     pub async fn append(&self, events: Vec<Incoming>) -> Result<Vec<Receipt>, EngineError> {
         let mut policies: BTreeMap<QueueName, Arc<AppendPolicy>> = BTreeMap::new();
         let mut new = Vec::with_capacity(events.len());
-        for Incoming { lane, id, payload, headers } in events {
-            let policy = match policies.get(&lane.queue) {
+        for event in events {
+            let queue = &event.lane.queue;
+            let policy = match policies.get(queue) {
                 Some(policy) => policy.clone(),
                 None => {
-                    let policy = self.append_policy(&lane.queue)?;
-                    policies.insert(lane.queue.clone(), policy.clone());
+                    let policy = self.append_policy(queue)?;
+                    policies.insert(queue.clone(), policy.clone());
                     policy
                 }
             };
-            // Made before the first try, so that an unknown answer can be resolved by asking again.
-            let id = id.map_or_else(|| NewEventId::Made(self.inner.ids.event_id()), NewEventId::Given);
-            new.push(NewEvent { lane, id, payload, headers, policy });
+            new.push(self.with_policy(event, policy));
         }
         let receipts = self.append_resolved(&new).await?;
         for (event, receipt) in new.iter().zip(&receipts) {
@@ -193,7 +167,22 @@ impl Engine {
         answer.map(|appended| appended.receipts)
     }
 
-    fn append_policy(&self, queue: &QueueName) -> Result<Arc<AppendPolicy>, EngineError> {
+    /// An event as a store takes it: with its queue's policy, and with an id.
+    pub(crate) fn resolve(&self, event: Incoming) -> Result<NewEvent, EngineError> {
+        let policy = self.append_policy(&event.lane.queue)?;
+        Ok(self.with_policy(event, policy))
+    }
+
+    fn with_policy(&self, event: Incoming, policy: Arc<AppendPolicy>) -> NewEvent {
+        let Incoming { lane, id, payload, headers, priority, delay, window, only_if_idle } = event;
+        // Made before the first try, so that an unknown answer can be resolved by asking again.
+        let id = id.map_or_else(|| NewEventId::Made(self.inner.ids.event_id()), NewEventId::Given);
+        let delay = delay.filter(|delay| !delay.is_zero());
+        let new = NewEvent::new(lane, id, payload, policy);
+        NewEvent { headers, priority, delay, window, only_if_idle, ..new }
+    }
+
+    pub(crate) fn append_policy(&self, queue: &QueueName) -> Result<Arc<AppendPolicy>, EngineError> {
         let settings = &self.inner.settings;
         settings.queue(queue).map(|q| q.append.clone()).ok_or_else(|| unknown_queue(settings, queue))
     }
@@ -265,35 +254,8 @@ impl Engine {
         }
     }
 
-    async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
+    pub(crate) async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
         self.inner.store.inspect(request).await
-    }
-
-    /// Closes a lane's window or ends its backoff now; false when there was nothing to hasten.
-    pub async fn flush(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
-        self.control(ControlAction::Flush(lane), actor).await
-    }
-
-    /// Stops new claims of a lane; a running attempt goes on. False when it was paused already.
-    pub async fn pause(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
-        self.control(ControlAction::PauseLane(lane), actor).await
-    }
-
-    pub async fn resume(&self, lane: LaneKey, actor: &str) -> StoreResult<bool> {
-        self.control(ControlAction::ResumeLane(lane), actor).await
-    }
-
-    pub async fn pause_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
-        self.control(ControlAction::PauseQueue(scope), actor).await
-    }
-
-    pub async fn resume_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
-        self.control(ControlAction::ResumeQueue(scope), actor).await
-    }
-
-    async fn control(&self, action: ControlAction, actor: &str) -> StoreResult<bool> {
-        let request = Control { actor: actor.to_owned(), action };
-        Ok(self.inner.store.control(request).await?.changed)
     }
 
     /// One sweep by hand; a worker does this by itself.
@@ -314,7 +276,7 @@ fn list_of(queues: &[QueueName]) -> String {
 }
 
 /// A store answered another question than the one asked.
-fn mixed_up(answer: &Inspected) -> StoreError {
+pub(crate) fn mixed_up(answer: &Inspected) -> StoreError {
     let kind = std::mem::discriminant(answer);
     StoreError::new(ErrorKind::Corrupt, format!("the store mixed up its answers: got {kind:?}"))
 }

@@ -6,11 +6,14 @@
 //! an outcome ([`Answer::decide`]).
 //!
 //! Fifth stop on the path of an event, between the claim and the settle. Panics, heartbeats and deadlines are the
-//! worker's: it cancels [`Run::stopping`], waits a little, and then drops the handler's future.
+//! worker's: it cancels [`Run::stopping`], waits a little, and then drops the handler's future. What a handler can ask
+//! of its run (the gate, steps) is in `steps.rs`.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -20,9 +23,11 @@ use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
 use quell_core::event::{Event, Key, QueueName, Tenant};
 use quell_core::outcome::Outcome;
+use quell_core::step::RunInput;
 use quell_core::window::FiredBy;
 
 use crate::config::OnError;
+use crate::engine::Engine;
 
 /// Code that handles batches. One value serves many runs at once.
 #[async_trait]
@@ -34,6 +39,12 @@ pub trait Handler: Send + Sync + 'static {
     async fn answer(&self, run: &Run) -> Answer {
         Answer::Outcome(self.handle(run).await)
     }
+
+    /// How long the handler is waited for after [`Run::interrupted`] was cancelled, before its future is dropped. Only
+    /// handlers that have something to put an end to outside this process need a moment.
+    fn stop_grace(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 #[async_trait]
@@ -44,6 +55,10 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
 
     async fn answer(&self, run: &Run) -> Answer {
         (**self).answer(run).await
+    }
+
+    fn stop_grace(&self) -> Duration {
+        (**self).stop_grace()
     }
 }
 
@@ -143,11 +158,61 @@ pub struct Run(Arc<Shared>);
 struct Shared {
     batch: Batch,
     stopping: CancellationToken,
+    interrupted: CancellationToken,
+    known: Arc<Known>,
+    backing: Option<Backing>,
+}
+
+/// What heartbeats have told of the lane since the claim.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    newer: AtomicU64,
+}
+
+impl Known {
+    pub(crate) fn tell(&self, newer: u64) {
+        self.newer.store(newer, Ordering::Relaxed);
+    }
+}
+
+/// The worker behind a run: its engine, and the ear of the run's driver.
+pub(crate) struct Backing {
+    pub(crate) engine: Engine,
+    pub(crate) driver: Box<dyn Fn(RunInput) + Send + Sync>,
+}
+
+impl Backing {
+    pub(crate) fn tell(&self, input: RunInput) {
+        (self.driver)(input);
+    }
+}
+
+impl fmt::Debug for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backing")
+    }
 }
 
 impl Run {
+    /// A run without a worker behind it, for tests of handlers: its gate is always open, and its steps do their work
+    /// and remember nothing.
     pub fn new(batch: Batch, stopping: CancellationToken) -> Self {
-        Run(Arc::new(Shared { batch, stopping }))
+        let (interrupted, known) = (CancellationToken::new(), Arc::default());
+        Run(Arc::new(Shared { batch, stopping, interrupted, known, backing: None }))
+    }
+
+    pub(crate) fn backed(
+        batch: Batch,
+        stopping: CancellationToken,
+        known: Arc<Known>,
+        backing: Backing,
+    ) -> Self {
+        let interrupted = CancellationToken::new();
+        Run(Arc::new(Shared { batch, stopping, interrupted, known, backing: Some(backing) }))
+    }
+
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        self.0.backing.as_ref()
     }
 
     pub fn batch(&self) -> &Batch {
@@ -193,9 +258,34 @@ impl Run {
         self.0.batch.fired_by
     }
 
+    /// Raised by every merge with newer events: the same run with another batch. Steps are remembered under it.
+    pub fn revision(&self) -> u32 {
+        self.0.batch.revision
+    }
+
+    /// The newest event of the lane at the claim: what [`Run::hold`] and `Outcome::if_head` compare with.
+    pub fn head_seq(&self) -> u64 {
+        self.0.batch.head_seq
+    }
+
+    /// Events that wait for the next run, as the last heartbeat has told: a hint that this batch is behind.
+    pub fn newer(&self) -> u64 {
+        self.0.known.newer.load(Ordering::Relaxed)
+    }
+
     /// Cancelled when the worker wants the handler to end soon; a little later its future is dropped.
     pub fn stopping(&self) -> &CancellationToken {
         &self.0.stopping
+    }
+
+    /// Cancelled when the work is not wanted any more: newer events interrupted the run, an operator cancelled it, or it
+    /// gave way at the gate. Then [`Run::stopping`] is cancelled, too, and the future is dropped very soon.
+    pub fn interrupted(&self) -> &CancellationToken {
+        &self.0.interrupted
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.0.interrupted.is_cancelled()
     }
 
     /// The envelope as JSON, payloads byte for byte as they were sent. An error means that the store gave back bytes
@@ -210,6 +300,7 @@ impl Run {
             attempt: batch.attempt,
             max_attempts: batch.max_attempts,
             token: batch.token,
+            revision: batch.revision,
             fired_by: batch.fired_by,
             first_at: batch.first_at,
             last_at: batch.last_at,
@@ -230,6 +321,7 @@ struct Envelope<'a> {
     attempt: u32,
     max_attempts: u32,
     token: u64,
+    revision: u32,
     fired_by: FiredBy,
     first_at: Timestamp,
     last_at: Timestamp,
@@ -248,6 +340,7 @@ pub(crate) fn sample_run(payload: &str) -> Run {
         received_at: Timestamp::from_millis(1_700_000_000_000),
         payload: Payload::from_json(payload.as_bytes()).unwrap(),
         headers,
+        was_seq: None,
     };
     let traced = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
     let batch = Batch {
@@ -258,6 +351,7 @@ pub(crate) fn sample_run(payload: &str) -> Run {
         max_attempts: 10,
         retries: 0,
         token: 17,
+        revision: 3,
         fired_by: FiredBy::Quiet,
         first_at: Timestamp::from_millis(1_700_000_000_000),
         last_at: Timestamp::from_millis(1_700_000_001_500),
@@ -317,8 +411,8 @@ mod tests {
         assert_eq!(
             text,
             "{\"run_id\":\"run_2m_9f\",\"queue\":\"chat\",\"key\":\"49 171/5\",\"tenant\":\"acme\",\"attempt\":1,\
-             \"max_attempts\":10,\"token\":17,\"fired_by\":\"quiet\",\"first_at\":\"2023-11-14T22:13:20.000Z\",\
-             \"last_at\":\"2023-11-14T22:13:21.500Z\",\"lease_until\":\"2023-11-14T22:14:23.500Z\",\"head_seq\":12,\
+             \"max_attempts\":10,\"token\":17,\"revision\":3,\"fired_by\":\"quiet\",\
+             \"first_at\":\"2023-11-14T22:13:20.000Z\",\"last_at\":\"2023-11-14T22:13:21.500Z\",\"lease_until\":\"2023-11-14T22:14:23.500Z\",\"head_seq\":12,\
              \"events\":[{\"seq\":11,\"id\":\"evt_11\",\"received_at\":\"2023-11-14T22:13:20.000Z\",\
              \"payload\":{\"b\":1.0, \"a\":\"\\u0000\"}},{\"seq\":12,\"id\":\"evt_12\",\
              \"received_at\":\"2023-11-14T22:13:20.000Z\",\"payload\":{\"b\":1.0, \"a\":\"\\u0000\"},\

@@ -70,8 +70,11 @@ impl Heartbeats {
         let (heartbeats, running) = (self.clone(), running.clone());
         tokio::spawn(async move {
             let answer = heartbeats.store.extend(request).await;
-            if let Err(error) = &answer {
-                tracing::warn!(run = %running.ticket().run_id, %error, "a lease was not renewed");
+            match &answer {
+                Ok(beat) => running.known().tell(beat.newer),
+                Err(error) => {
+                    tracing::warn!(run = %running.ticket().run_id, %error, "a lease was not renewed");
+                }
             }
             running.step(&heartbeats, RunInput::Extended(answer));
             running.watch(&heartbeats);

@@ -1,4 +1,5 @@
-//! What a worker does beside its runs: telling what sweeps found, and removing old history in small steps.
+//! What a worker does beside its runs: telling what sweeps found, removing old history in small steps, and bringing the
+//! configured schedules into the store.
 //!
 //! Taking expired leases back is asked for by the worker's loop; here is how it is told. The retention runs in a task of
 //! its own, one small step at a time with room for others between, so it never stalls a claim.
@@ -9,7 +10,7 @@ use quell_core::batch::WorkerId;
 use quell_core::step::{Sweeper, SweeperEffect, SweeperInput};
 use quell_core::store::{Reclaimed, Swept};
 
-use crate::clock::Alarm;
+use crate::clock::{self, Alarm};
 use crate::engine::Engine;
 use crate::observe;
 
@@ -61,5 +62,21 @@ pub(crate) async fn retention(engine: Engine) {
             }
             None => SweeperInput::Timer,
         };
+    }
+}
+
+/// Brings the schedules of the configuration into the store, as soon as the store takes them.
+pub(crate) async fn schedules(engine: Engine) {
+    if engine.settings().schedules.is_none() {
+        return;
+    }
+    loop {
+        match engine.apply_schedules().await {
+            Ok(applied) => return observe::schedules_applied(&applied),
+            Err(error) => {
+                tracing::warn!(%error, "the schedules could not be put into the store, trying again")
+            }
+        }
+        clock::sleep(engine.settings().worker.error_wait).await;
     }
 }

@@ -13,13 +13,16 @@ use quell_core::lane::Met;
 use quell_core::step::{RunEnd, WorkerState};
 use quell_core::store::{Receipt, Reclaimed, Swept};
 
+use crate::schedules::AppliedSchedules;
+
 /// An event was stored: did it open a window, join one, or meet a running batch?
 pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
     let met = match receipt.met {
         Some(Met::Idle) => "opened",
         Some(Met::Waiting) => "waiting",
         Some(Met::Running) => "running",
-        None => "duplicate",
+        None if receipt.duplicate => "duplicate",
+        None => "aside",
     };
     tracing::debug!(
         tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, event = %receipt.event_id, seq = receipt.seq,
@@ -102,4 +105,12 @@ pub fn store_failed(worker: &WorkerId, call: &'static str, error: &StoreError) {
 pub fn retention_step(swept: &Swept) {
     let Swept { removed_runs: runs, removed_events: events, removed_audit: audit, more, .. } = swept;
     tracing::debug!(runs, events, audit, more, "retention.step");
+}
+
+/// A worker has brought the configured schedules into the store.
+pub fn schedules_applied(applied: &AppliedSchedules) {
+    let AppliedSchedules { put, unchanged, removed } = applied;
+    if put + unchanged + removed > 0 {
+        tracing::info!(put, unchanged, removed, "schedules.applied");
+    }
 }

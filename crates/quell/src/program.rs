@@ -26,10 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::error::StoreResult;
-use quell_core::event::{Invalid, QueueName};
+use quell_core::event::{Invalid, Overflow, QueueName};
+use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
+use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::retry::{RetryPolicy, RetryProblem};
 use quell_core::store::{RunPolicy, Store};
+use quell_core::totals::Totals;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
 use tokio::task::JoinHandle;
 
@@ -89,11 +92,12 @@ impl Quell {
         &self.engine
     }
 
-    /// Returns when no event of any queue waits or runs. Runs in backoff and paused lanes are waited for.
+    /// Returns when no event of any queue waits or runs. Delayed events, runs in backoff and paused lanes are waited for.
     pub async fn until_idle(&self) -> StoreResult<()> {
         loop {
             let stats = self.engine.stats().await?;
-            if stats.iter().all(|queue| queue.totals.buffered + queue.totals.in_flight == 0) {
+            let left = |t: &Totals| t.delayed + t.buffered + t.in_flight;
+            if stats.iter().all(|queue| left(&queue.totals) == 0) {
                 return Ok(());
             }
             clock::sleep(IDLE_LOOK).await;
@@ -190,17 +194,22 @@ impl QuellBuilder {
         let flags = Flags { store: Some(url), ..Flags::default() };
         let input = SettingsInput { config: Some((Config::default(), text)), env: &BTreeMap::new(), flags };
         let mut settings = Settings::resolve(input)?;
+        // This program has no file, and leaves the schedules of those that have one alone.
+        settings.schedules = None;
         settings.worker.concurrency = self.concurrency.clamp(1, limits::CONCURRENCY_MAX);
         settings.worker.grace = self.grace.unwrap_or(settings.worker.grace);
         settings.worker.id = self.name;
         let mut options = WorkerOptions::default();
-        for (name, queue) in self.queues {
+        let mut notices = Vec::new();
+        for (name, mut queue) in self.queues {
+            notices.extend(queue.notify.take().map(|(to, on)| (name.clone(), to, on)));
             let (queue, handler) = queue.resolve(&name, settings.worker.concurrency)?;
             if let Some(handler) = handler {
                 options.handlers.insert(queue.name.clone(), handler);
             }
             settings.queues.insert(queue.name.clone(), Arc::new(queue));
         }
+        attach_notices(&mut settings, &notices)?;
         let store = match self.store {
             Some(store) => store,
             None => open::open(&settings.store, settings.worker.start_timeout).await?,
@@ -223,6 +232,13 @@ pub struct Queue {
     concurrency: Option<usize>,
     max_running: Option<u32>,
     time_limit: Option<Duration>,
+    rules: RunRules,
+    /// Nothing means what goes with `during_run`.
+    retry_with: Option<RetryWith>,
+    overflow: Overflow,
+    content_dedupe: bool,
+    max_lane_events: u64,
+    notify: Option<(String, Vec<RunState>)>,
     handler: Option<Arc<dyn Handler>>,
 }
 
@@ -251,6 +267,12 @@ impl Queue {
             concurrency: None,
             max_running: None,
             time_limit: None,
+            rules: RunRules::default(),
+            retry_with: None,
+            overflow: Overflow::Reject,
+            content_dedupe: false,
+            max_lane_events: limits::LANE_EVENTS_DEFAULT,
+            notify: None,
             handler: None,
         }
     }
@@ -312,6 +334,55 @@ impl Queue {
         self
     }
 
+    /// What events that arrive during a run do: wait, interrupt it, or be seen at its gate ([`crate::Run::hold`]).
+    #[must_use]
+    pub fn during_run(mut self, during_run: DuringRun) -> Self {
+        self.rules.during_run = during_run;
+        self
+    }
+
+    /// How often one run may give way to newer events, 1 to 100.
+    #[must_use]
+    pub fn max_interrupts(mut self, times: u32) -> Self {
+        self.rules.max_interrupts = times;
+        self
+    }
+
+    /// Which batch a retry gets. `Same` unless it is said, and always `Newer` where runs give way.
+    #[must_use]
+    pub fn retry_with(mut self, with: RetryWith) -> Self {
+        self.retry_with = Some(with);
+        self
+    }
+
+    /// What a failed run does to its key: the next run goes on, the key waits, or the batch is halved.
+    #[must_use]
+    pub fn on_failed(mut self, on_failed: OnFailed) -> Self {
+        self.rules.on_failed = on_failed;
+        self
+    }
+
+    /// Events that may wait for one key, and what happens to one more.
+    #[must_use]
+    pub fn max_lane_events(mut self, events: u64, overflow: Overflow) -> Self {
+        (self.max_lane_events, self.overflow) = (events, overflow);
+        self
+    }
+
+    /// An event without an id whose payload equals one that still waits is that event again.
+    #[must_use]
+    pub fn content_dedupe(mut self) -> Self {
+        self.content_dedupe = true;
+        self
+    }
+
+    /// Tells another queue of this program how runs ended: an event stored with the end itself.
+    #[must_use]
+    pub fn notify(mut self, queue: &str, on: &[RunState]) -> Self {
+        self.notify = Some((queue.to_owned(), on.to_vec()));
+        self
+    }
+
     /// Who handles the batches; without one this process only sends.
     #[must_use]
     pub fn handler(mut self, handler: impl Handler) -> Self {
@@ -331,14 +402,26 @@ impl Queue {
             let problem = format!("a lease of {:?} is not between 100 ms and 24 h", self.lease);
             return Err(ProgramError::Limit { queue, problem });
         }
+        let rules =
+            self.run_rules().map_err(|problem| ProgramError::Limit { queue: queue.clone(), problem })?;
+        if self.max_lane_events == 0 || self.max_lane_events > limits::LANE_EVENTS_MAX {
+            let problem =
+                format!("{} events for one key are not between 1 and 1000000", self.max_lane_events);
+            return Err(ProgramError::Limit { queue, problem });
+        }
         let mut settings = QueueSettings::defaults(QueueName::new(name)?);
         let mut append = (*settings.append).clone();
         append.window = self.window;
+        append.overflow = self.overflow;
+        append.content_dedupe = self.content_dedupe;
+        append.lane_events = self.max_lane_events;
         settings.append = Arc::new(append);
         settings.run = Arc::new(RunPolicy {
             lease: self.lease,
             max_attempts: self.retry.attempts,
             max_running: self.max_running,
+            rules,
+            notify: None,
         });
         settings.retry = self.retry;
         settings.on_error = self.on_error;
@@ -347,4 +430,44 @@ impl Queue {
         let own = self.handler.map(|handler| OwnHandler { handler, time_limit: self.time_limit });
         Ok((settings, own))
     }
+
+    fn run_rules(&self) -> Result<RunRules, String> {
+        let gives_way = self.rules.during_run != DuringRun::Queue;
+        let retry_with = match self.retry_with {
+            None if gives_way => RetryWith::Newer,
+            None => RetryWith::Same,
+            Some(RetryWith::Same) if gives_way => {
+                return Err(
+                    "a retry with the same batch cannot be combined with interrupt or gate, where newer \
+                            events join the batch"
+                        .to_owned(),
+                );
+            }
+            Some(with) => with,
+        };
+        if !(1..=limits::INTERRUPTS_MAX).contains(&self.rules.max_interrupts) {
+            return Err(format!("max_interrupts {} is not between 1 and 100", self.rules.max_interrupts));
+        }
+        Ok(RunRules { retry_with, ..self.rules })
+    }
+}
+
+/// Joins queues with those they notify, when all are known.
+fn attach_notices(
+    settings: &mut Settings,
+    notices: &[(String, String, Vec<RunState>)],
+) -> Result<(), ProgramError> {
+    for (from, to, on) in notices {
+        let problem = |problem: String| ProgramError::Limit { queue: from.clone(), problem };
+        let target = settings.queues.get(&QueueName::new(to)?);
+        let target = target.ok_or_else(|| problem(format!("it notifies {to:?}, which is no queue here")))?;
+        if from == to || notices.iter().any(|(other, ..)| other == to) {
+            return Err(problem(format!("it notifies {to:?}, and notices are never told of themselves")));
+        }
+        let notify = Notify { queue: target.name.clone(), on: on.clone(), policy: (*target.append).clone() };
+        let queue = settings.queues.get_mut(&QueueName::new(from)?).expect("it was resolved above");
+        let queue = Arc::make_mut(queue);
+        queue.run = Arc::new(RunPolicy { notify: Some(Arc::new(notify)), ..(*queue.run).clone() });
+    }
+    Ok(())
 }

@@ -21,7 +21,8 @@ use quell_core::store::{SettleRequest, Settled, Store};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::{Answer, Handler, Run};
+use crate::engine::Engine;
+use crate::handler::{Answer, Backing, Handler, Known, Run};
 use crate::heartbeat::Heartbeats;
 
 /// A run and its driver, shared by the run's task and the heartbeat task.
@@ -30,6 +31,7 @@ pub(crate) struct Running {
     ticket: RunTicket,
     inner: Mutex<Inner>,
     told: Notify,
+    known: Arc<Known>,
 }
 
 struct Inner {
@@ -47,6 +49,8 @@ struct Inner {
 enum Order {
     Dispatch,
     Stopping,
+    /// Its work is not wanted any more.
+    Interrupt,
     StopHandler(&'static str),
     Settle(SettleRequest),
     End(RunEnd),
@@ -68,6 +72,7 @@ impl Running {
             ticket: inner.driver.ticket(),
             inner: Mutex::new(inner),
             told: Notify::new(),
+            known: Arc::default(),
         })
     }
 
@@ -77,6 +82,10 @@ impl Running {
 
     pub(crate) fn ticket(&self) -> RunTicket {
         self.ticket
+    }
+
+    pub(crate) fn known(&self) -> &Arc<Known> {
+        &self.known
     }
 
     /// Gives the driver an input and passes on what it wants done.
@@ -91,6 +100,7 @@ impl Running {
                 RunEffect::WakeAt(at) => *wake_at = Some(at),
                 RunEffect::Extend(request) => renewal = Some(request),
                 RunEffect::Dispatch => orders.push_back(Order::Dispatch),
+                RunEffect::Stopping if driver.is_unwanted() => orders.push_back(Order::Interrupt),
                 RunEffect::Stopping => orders.push_back(Order::Stopping),
                 RunEffect::StopHandler(why) => orders.push_back(Order::StopHandler(why)),
                 RunEffect::Settle(request) => orders.push_back(Order::Settle(request)),
@@ -165,6 +175,7 @@ impl Running {
 
 /// What a run's task needs besides the run itself.
 pub(crate) struct Surroundings {
+    pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) heartbeats: Arc<Heartbeats>,
     /// Cancelled when the worker stops.
@@ -198,7 +209,7 @@ pub(crate) async fn drive(
                 return end;
             }
             // The handler ended by itself in the same moment.
-            Order::Stopping | Order::StopHandler(_) => {}
+            Order::Stopping | Order::Interrupt | Order::StopHandler(_) => {}
         }
     }
 }
@@ -210,8 +221,14 @@ async fn handle(
     handler: &dyn Handler,
     batch: Batch,
 ) -> HandlerEnd {
+    let (told, heartbeats) = (running.clone(), around.heartbeats.clone());
+    let driver = Box::new(move |input| {
+        told.step(&heartbeats, input);
+        told.watch(&heartbeats);
+    });
+    let backing = Backing { engine: around.engine.clone(), driver };
     // A token of its own: stopping one run stops no other.
-    let run = Run::new(batch, around.stopping.child_token());
+    let run = Run::backed(batch, around.stopping.child_token(), running.known().clone(), backing);
     // Nothing of ours is shared with the handler's future, so nothing of ours can be left half-changed by its panic.
     let work = AssertUnwindSafe(async { handler.answer(&run).await }).catch_unwind();
     let mut work = pin!(work);
@@ -226,8 +243,17 @@ async fn handle(
             biased;
             order = running.next_order(&around.heartbeats) => match order {
                 Order::Stopping => run.stopping().cancel(),
+                Order::Interrupt => {
+                    run.interrupted().cancel();
+                    run.stopping().cancel();
+                }
                 Order::StopHandler(why) => {
-                    tracing::warn!(run = %run.run_id(), key = %run.key(), why, "a handler is stopped");
+                    // What newer events or an operator asked for is no trouble.
+                    if run.is_interrupted() {
+                        tracing::debug!(run = %run.run_id(), key = %run.key(), why, "a handler is stopped");
+                    } else {
+                        tracing::warn!(run = %run.run_id(), key = %run.key(), why, "a handler is stopped");
+                    }
                     return HandlerEnd::Stopped;
                 }
                 other => {

@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Tick;
 use quell_core::event::{QueueName, Tenant};
+use quell_core::lane::DuringRun;
 use quell_core::step::{
     LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
     RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
@@ -30,6 +32,9 @@ use crate::heartbeat::Heartbeats;
 use crate::maintenance::{self, SweepLog};
 use crate::observe;
 use crate::running::{Running, Surroundings, drive};
+
+/// Running handlers hear of what happens in the store at most this often; what each run makes of it is its driver's.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Asks a worker to stop. The first request lets handlers finish within the grace; the second stops at once and leaves
 /// the leases to expire.
@@ -70,7 +75,7 @@ pub struct WorkerOptions {
 pub struct OwnHandler {
     pub handler: Arc<dyn Handler>,
     /// A run that takes longer is stopped and tried again.
-    pub time_limit: Option<std::time::Duration>,
+    pub time_limit: Option<Duration>,
 }
 
 /// What a worker has done, told at its end.
@@ -147,10 +152,14 @@ impl Worker {
         let mut helpers = JoinSet::new();
         helpers.spawn(heartbeats.clone().run());
         helpers.spawn(maintenance::retention(self.engine.clone()));
-        let around = Surroundings { store, heartbeats, stopping: CancellationToken::new() };
+        helpers.spawn(maintenance::schedules(self.engine.clone()));
+        let engine = self.engine.clone();
+        let around = Surroundings { engine, store, heartbeats, stopping: CancellationToken::new() };
         let mut performer = Performer {
             machine: WorkerLoop::new(self.settings.clone()),
             alarm: Alarm::new(self.engine.time().clone()),
+            look_alarm: Alarm::new(self.engine.time().clone()),
+            looks: true,
             worker: self,
             around: Arc::new(around),
             effects: Vec::new(),
@@ -179,7 +188,12 @@ fn choose_queues(
             config::OnError::Retry => OnError::Retry,
         };
         let time_limit = own.and_then(|own| own.time_limit);
-        let run = RunSettings { lease: queue.run.lease, retry: queue.retry, on_error, time_limit };
+        let look_every = match queue.run.rules.during_run {
+            DuringRun::Interrupt => RunSettings::LOOK_SOON,
+            DuringRun::Queue | DuringRun::Gate => RunSettings::LOOK_SELDOM,
+        };
+        let (lease, retry, stop_grace) = (queue.run.lease, queue.retry, handler.stop_grace());
+        let run = RunSettings { lease, retry, on_error, time_limit, look_every, stop_grace };
         Some(SlotHandler { handler, run: Arc::new(run) })
     };
     if let (true, Some(any)) = (options.queues.is_empty(), &settings.default_queue)
@@ -219,6 +233,9 @@ struct Performer {
     /// The store call in flight, one at the most.
     call: Option<BoxFuture<'static, LoopInput>>,
     alarm: Alarm,
+    /// Rings when running handlers may hear of the store's next wake-up.
+    look_alarm: Alarm,
+    looks: bool,
     sweeps: SweepLog,
     report: WorkerReport,
 }
@@ -231,6 +248,8 @@ struct Live {
 impl Performer {
     async fn run(&mut self, shutdown: Shutdown) {
         let mut wakeups = self.around.store.wakeups();
+        // A listener of their own for running handlers: the loop does not listen while it has no room.
+        let mut news = self.around.store.wakeups();
         let mut requests = shutdown.0.subscribe();
         let mut obeyed = 0;
         self.feed(LoopInput::Start);
@@ -241,6 +260,15 @@ impl Performer {
                 _ = requests.wait_for(|asked| *asked > obeyed) => {
                     obeyed += 1;
                     LoopInput::Shutdown
+                }
+                // Before the rest and yet no hindrance: at most one in a while.
+                () = self.look_alarm.rung() => {
+                    self.looks = true;
+                    continue;
+                }
+                () = news.woken(), if self.looks && !self.live.is_empty() => {
+                    self.look();
+                    continue;
                 }
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
                 input = answer(&mut self.call) => {
@@ -253,6 +281,16 @@ impl Performer {
             };
             self.feed(input);
         }
+    }
+
+    /// Something happened in the store: perhaps a running handler was interrupted or cancelled.
+    fn look(&mut self) {
+        for live in self.live.values() {
+            live.running.step(&self.around.heartbeats, RunInput::Look);
+            live.running.watch(&self.around.heartbeats);
+        }
+        self.looks = false;
+        self.look_alarm.set(self.around.heartbeats.now().after(LOOK_EVERY));
     }
 
     fn feed(&mut self, input: LoopInput) {

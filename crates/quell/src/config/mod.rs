@@ -12,10 +12,12 @@
 
 mod error;
 mod handler;
+mod policy;
 mod queue;
 mod raw;
 mod resolve;
 mod resolver;
+mod schedule;
 mod schema;
 mod store;
 mod value;
@@ -28,14 +30,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell_core::event::{AppendPolicy, QueueName};
+use quell_core::cron::{Cron, Zone};
+use quell_core::event::{AppendPolicy, Key, Payload, QueueName, Tenant};
 use quell_core::limits;
 use quell_core::retry::RetryPolicy;
 use quell_core::store::RunPolicy;
 
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
-    Config, ExecConfig, HandlerConfig, QueueConfig, RetryConfig, WindowConfig, WindowParts, WorkerConfig,
+    Config, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, WindowConfig,
+    WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use store::{StoreChoice, StoreKind, StoreUrl};
@@ -55,6 +59,9 @@ pub struct Settings {
     pub retention: Duration,
     /// The queues of the configuration file; empty without one.
     pub queues: BTreeMap<QueueName, Arc<QueueSettings>>,
+    /// The schedules of the configuration file, which a worker puts into the store; nothing without a file, and then the
+    /// store's schedules are left as they are.
+    pub schedules: Option<Vec<ScheduleSettings>>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.
@@ -165,17 +172,26 @@ impl QueueSettings {
         QueueSettings {
             name,
             append: Arc::new(AppendPolicy::default()),
-            run: Arc::new(RunPolicy {
-                lease: limits::LEASE_DEFAULT,
-                max_attempts: retry.attempts,
-                max_running: None,
-            }),
+            run: Arc::new(RunPolicy { max_attempts: retry.attempts, ..RunPolicy::default() }),
             retry,
             on_error: OnError::Failed,
             concurrency: limits::CONCURRENCY_DEFAULT,
             handler: HandlerSettings::Log,
         }
     }
+}
+
+/// One schedule: what fires when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleSettings {
+    pub tenant: Tenant,
+    /// Unique within its tenant.
+    pub name: QueueName,
+    pub cron: Cron,
+    pub zone: Zone,
+    pub queue: QueueName,
+    pub key: Key,
+    pub payload: Payload,
 }
 
 /// What an unclassified error of a Rust handler (an `Err`, a panic) becomes.

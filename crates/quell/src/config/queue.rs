@@ -1,7 +1,7 @@
 //! One queue, from `[queues.NAME]` to its policies.
 //!
 //! Here stand the checks that need more than one value: a window that cannot close, a first wait above the longest
-//! one. Handlers are next door in `handler.rs`. The two queues of older systems take defaults from names of theirs in the
+//! one. Handlers are next door in `handler.rs`, rules about newer events and failure in `policy.rs`. The two queues of older systems take defaults from names of theirs in the
 //! environment: `collect` its lease from `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS`
 //! and a lease of thirty such windows.
 
@@ -14,8 +14,9 @@ use quell_core::retry::{RetryPolicy, RetryProblem};
 use quell_core::store::RunPolicy;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
 
-use super::error::{ConfigError, nearest};
+use super::error::ConfigError;
 use super::handler::resolve_handler;
+use super::policy::{self, NotifyWish};
 use super::raw::{QueueConfig, RetryConfig, WindowConfig};
 use super::resolver::{Found, Resolver};
 use super::value::{DurationText, SizeText, WordOr, Written};
@@ -51,46 +52,54 @@ impl QueueSources {
     }
 }
 
-/// `shown` is the name in `quell check`; it is `*` for the queue that stands for any name.
+/// `shown` is the name in `quell check`; it is `*` for the queue that stands for any name. Whom to notify is given back as
+/// a wish, to be joined with its queue when all are known.
 pub(super) fn resolve_queue(
     r: &mut Resolver<'_>,
     sources: &QueueSources,
     shown: &str,
     name: QueueName,
-    file: QueueConfig,
-) -> Result<QueueSettings, ConfigError> {
-    for (later, setting) in [
-        (&file.source, "source"),
-        (&file.notify, "notify"),
-        (&file.overflow, "overflow"),
-        (&file.content_dedupe, "content_dedupe"),
-        (&file.max_interrupts, "max_interrupts"),
-    ] {
-        r.refuse_later(later, setting)?;
-    }
+    mut file: QueueConfig,
+) -> Result<(QueueSettings, Option<NotifyWish>), ConfigError> {
+    r.refuse_later(&file.source, "source")?;
     let path = |setting: &str| format!("queues.{shown}.{setting}");
     let defaults = QueueSettings::defaults(name.clone());
     let transcripts = name.as_str() == "transcripts";
 
     let debounce = if transcripts { sources.debounce.clone() } else { None };
-    let policy = window_policy(r, &path("window"), debounce, file.window, transcripts)?;
+    let wait = window_policy(r, &path("window"), debounce, file.window.take(), transcripts)?;
     let usual = defaults.append.window;
     let count_max = i64::from(limits::BATCH_EVENTS_MAX);
-    let max_events =
-        r.integer(&path("max_events"), None, &[], file.max_events, usual.max_events.into(), 1..=count_max)?;
-    let max_bytes = size(r, &path("max_bytes"), file.max_bytes, usual.max_bytes, limits::BATCH_BYTES_MAX)?;
+    let max_events = r.integer(
+        &path("max_events"),
+        None,
+        &[],
+        file.max_events.take(),
+        usual.max_events.into(),
+        1..=count_max,
+    )?;
+    let max_bytes =
+        size(r, &path("max_bytes"), file.max_bytes.take(), usual.max_bytes, limits::BATCH_BYTES_MAX)?;
     let payload_default = as_u64(limits::PAYLOAD_BYTES_DEFAULT);
     let payload_max = as_u64(limits::PAYLOAD_BYTES_MAX);
-    let max_payload = size(r, &path("max_payload"), file.max_payload, payload_default, payload_max)?;
+    let max_payload = size(r, &path("max_payload"), file.max_payload.take(), payload_default, payload_max)?;
     let lane_default = i64::try_from(limits::LANE_EVENTS_DEFAULT).unwrap_or(i64::MAX);
     let lane_max = i64::try_from(limits::LANE_EVENTS_MAX).unwrap_or(i64::MAX);
-    let lane_events =
-        r.integer(&path("max_lane_events"), None, &[], file.max_lane_events, lane_default, 1..=lane_max)?;
-    word(r, &path("during_run"), file.during_run, "queue", &["queue"], &["interrupt", "gate"])?;
+    let lane_events = r.integer(
+        &path("max_lane_events"),
+        None,
+        &[],
+        file.max_lane_events.take(),
+        lane_default,
+        1..=lane_max,
+    )?;
+    let overflow = policy::overflow(r, &path("overflow"), file.overflow.take())?;
+    let content_dedupe = switch(r, &path("content_dedupe"), file.content_dedupe.take());
+    let rules = policy::run_rules(r, &path, &mut file)?;
     let retry = retry(r, &path("retry"), file.retry)?;
-    word(r, &path("on_failed"), file.on_failed, "continue", &["continue"], &["block", "bisect"])?;
-    let on_error = word(r, &path("on_error"), file.on_error, "failed", &["failed", "retry"], &[])?;
-    let lease = lease(r, &path("lease"), sources, name.as_str(), policy, file.lease)?;
+    let words = [("failed", OnError::Failed), ("retry", OnError::Retry)];
+    let on_error = policy::word(r, &path("on_error"), file.on_error, &words)?;
+    let lease = lease(r, &path("lease"), sources, name.as_str(), wait, file.lease)?;
     let most = i64::try_from(limits::CONCURRENCY_MAX).unwrap_or(i64::MAX);
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
@@ -105,21 +114,34 @@ pub(super) fn resolve_queue(
         }
     };
     let handler = resolve_handler(r, &path("handler"), file.handler)?;
+    let notify = policy::notify(r, &path("notify"), file.notify)?;
 
-    let window = Window { policy, max_events: as_u32(max_events), max_bytes };
-    Ok(QueueSettings {
+    let window = Window { policy: wait, max_events: as_u32(max_events), max_bytes };
+    let settings = QueueSettings {
         name,
         append: Arc::new(AppendPolicy {
             window,
             payload_bytes: usize::try_from(max_payload).unwrap_or(usize::MAX),
             lane_events: u64::try_from(lane_events).unwrap_or(u64::MAX),
+            overflow,
+            content_dedupe,
         }),
-        run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running }),
+        run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running, rules, notify: None }),
         retry,
-        on_error: if on_error == "retry" { OnError::Retry } else { OnError::Failed },
+        on_error,
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
         handler,
-    })
+    };
+    Ok((settings, notify))
+}
+
+fn switch(r: &mut Resolver<'_>, setting: &str, file: Option<Written<bool>>) -> bool {
+    let found = match file {
+        Some(written) => r.placed(written),
+        None => Found { value: false, origin: Origin::Default, span: 0..0 },
+    };
+    r.note(setting, found.value.to_string(), &found.origin);
+    found.value
 }
 
 fn window_policy(
@@ -228,7 +250,6 @@ fn retry(r: &mut Resolver<'_>, setting: &str, file: RetryConfig) -> Result<Retry
     let attempts =
         r.integer(&path("attempts"), None, &[], file.attempts, usual.attempts.into(), 1..=attempts_max)?;
     let jitter = float(r, &path("jitter"), file.jitter, usual.jitter, 0.0..=1.0)?;
-    word(r, &path("with"), file.with, "same", &["same"], &["newer"])?;
 
     let policy = RetryPolicy { base, factor, cap, attempts: as_u32(attempts), jitter };
     policy.check().map_err(|problem| {
@@ -248,37 +269,6 @@ fn retry(r: &mut Resolver<'_>, setting: &str, file: RetryConfig) -> Result<Retry
         }
     })?;
     Ok(policy)
-}
-
-/// One of a few words; those of later versions are refused as such.
-fn word(
-    r: &mut Resolver<'_>,
-    setting: &str,
-    file: Option<Written<String>>,
-    default: &str,
-    known: &[&'static str],
-    later: &[&'static str],
-) -> Result<String, ConfigError> {
-    let found = match file {
-        Some(written) => r.placed(written),
-        None => Found { value: default.to_owned(), origin: Origin::Default, span: 0..0 },
-    };
-    let name = setting.rsplit('.').next().unwrap_or(setting);
-    let value = found.value.as_str();
-    if later.contains(&value) {
-        let problem = format!("{name} = {value:?} is not available in this version yet");
-        return Err(r.error(&found, problem).help(format!("use {default:?}")));
-    }
-    if !known.contains(&value) {
-        let all = known.iter().chain(later).copied();
-        let help = match nearest(value, all) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("write one of {known:?}"),
-        };
-        return Err(r.error(&found, format!("{name} = {value:?} is not known")).help(help));
-    }
-    r.note(setting, value, &found.origin);
-    Ok(found.value)
 }
 
 fn size(

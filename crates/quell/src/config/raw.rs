@@ -36,8 +36,10 @@ pub struct Config {
     #[schemars(with = "BTreeMap<String, QueueConfig>")]
     pub queues: BTreeMap<toml::Spanned<String>, QueueConfig>,
 
-    #[schemars(skip)]
-    pub(super) schedules: Later,
+    /// Events by the calendar: each schedule fires once, whatever the number of processes. See `[schedules.NAME]`.
+    #[schemars(with = "BTreeMap<String, ScheduleConfig>")]
+    pub schedules: BTreeMap<toml::Spanned<String>, ScheduleConfig>,
+
     #[schemars(skip)]
     pub(super) sources: Later,
     #[schemars(skip)]
@@ -101,13 +103,24 @@ pub struct QueueConfig {
     /// Events that may wait for one key, 1 to 1000000; further ones are refused. Default `10000`.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_lane_events: Option<Written<i64>>,
-    /// What happens to events that arrive while a run of their key is going on: `"queue"` (they wait for the next run).
-    /// `"interrupt"` and `"gate"` are not available yet. Default `"queue"`.
+    /// What happens to an event for a key that has `max_lane_events`: `"reject"` (the sender is told) or
+    /// `"drop_oldest"` (the oldest events that wait are discarded, never those of a run). Default `"reject"`.
+    pub overflow: Option<Written<String>>,
+    /// An event without an id whose payload equals one that still waits is that event again: it is answered with the
+    /// first one's receipt and does not move the window. Default `false`.
+    pub content_dedupe: Option<Written<bool>>,
+    /// What happens to events that arrive while a run of their key is going on: `"queue"` (they wait for the next run),
+    /// `"interrupt"` (the handler is stopped, its batch and the newer events become one, no attempt is lost) or
+    /// `"gate"` (the handler goes on and asks before its effect whether it is still up to date). Default `"queue"`.
     pub during_run: Option<Written<String>>,
+    /// How often one run may give way to newer events, 1 to 100; then they wait for the next run. Default `3`.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_interrupts: Option<Written<i64>>,
     /// When and how often a run is tried again.
     pub retry: RetryConfig,
-    /// What the key does after a failed run: `"continue"` with the next one. `"block"` and `"bisect"` are not available
-    /// yet. Default `"continue"`.
+    /// What the key does after a failed run: `"continue"` with the next one, `"block"` (wait until an operator redrives
+    /// the run or resumes the key) or `"bisect"` (halve the batch until the guilty event is alone). Default
+    /// `"continue"`.
     pub on_failed: Option<Written<String>>,
     /// What an unclassified error of a Rust handler (an `Err`, a panic) becomes: `"failed"` or `"retry"`. Default
     /// `"failed"`.
@@ -126,16 +139,45 @@ pub struct QueueConfig {
     /// or `{ exec = ["./handle", "--fast"] }` (a program, see below). Default `"log"`.
     pub handler: Option<Written<HandlerConfig>>,
 
+    /// Who is told how a run ended: `{ queue = "…", on = ["succeeded", "failed"] }` puts an event with the outcome into
+    /// another queue, in the transaction that ends the run. Default: nobody.
+    pub notify: Option<Written<NotifyConfig>>,
+
     #[schemars(skip)]
     pub(super) source: Later,
+}
+
+/// `notify = { … }`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotifyConfig {
+    /// The queue that is told. It must be in this file, and cannot have a `notify` of its own: notices are never told
+    /// of themselves.
+    pub queue: Option<Written<String>>,
+    /// Which ends are told: `"succeeded"`, `"failed"`, `"cancelled"`. Default `["succeeded", "failed"]`.
+    pub on: Option<Written<Vec<String>>>,
     #[schemars(skip)]
-    pub(super) notify: Later,
-    #[schemars(skip)]
-    pub(super) overflow: Later,
-    #[schemars(skip)]
-    pub(super) content_dedupe: Later,
-    #[schemars(skip)]
-    pub(super) max_interrupts: Later,
+    pub(super) url: Later,
+}
+
+/// `[schedules.NAME]`: the name has at most 57 characters of `a-z`, `0-9`, `.`, `_` and `-`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScheduleConfig {
+    /// When it fires: five fields, `minute hour day-of-month month day-of-week`, or `@hourly`, `@daily`, `@weekly`,
+    /// `@monthly`, `@yearly`. After downtime only the latest missed fire runs. Required.
+    pub cron: Option<Written<String>>,
+    /// The time zone of the expression, such as `"Europe/Berlin"`. Default `"UTC"`.
+    pub zone: Option<Written<String>>,
+    /// The queue of the event; it must be in this file. Required.
+    pub queue: Option<Written<String>>,
+    /// The key of the event. Required.
+    pub key: Option<Written<String>>,
+    /// The payload of the event, any value; a date becomes a text. Default `{}`.
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub payload: Option<Written<toml::Value>>,
+    /// The tenant of the event. Default: none.
+    pub tenant: Option<Written<String>>,
 }
 
 /// `window`: the word `none`, or a table.
@@ -170,8 +212,8 @@ pub struct RetryConfig {
     /// The share by which chance may shorten a wait, 0 to 1. Default `0.1`.
     #[schemars(range(min = 0, max = 1))]
     pub jitter: Option<Written<f64>>,
-    /// What is tried again: `"same"` (exactly the events of the first try). `"newer"` is not available yet. Default
-    /// `"same"`.
+    /// What is tried again: `"same"` (exactly the events of the first try) or `"newer"` (together with what arrived since,
+    /// except in the last attempt). Default `"same"`; with `during_run = "interrupt"` or `"gate"` always `"newer"`.
     #[serde(rename = "with")]
     pub with: Option<Written<String>>,
 }

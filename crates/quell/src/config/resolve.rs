@@ -12,9 +12,11 @@ use quell_core::event::QueueName;
 use quell_core::limits;
 
 use super::error::{ConfigError, Place, distance};
+use super::policy::attach_notify;
 use super::queue::{QueueSources, resolve_queue};
 use super::raw::{QueueConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
+use super::schedule::{never_fires, resolve_schedule};
 use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
@@ -49,14 +51,17 @@ impl Settings {
         let config = config.unwrap_or_default();
         let mut r = Resolver { source, env: input.env, explained: Vec::new() };
         for (later, name) in [
-            (&config.schedules, "[schedules]"),
             (&config.sources, "[sources]"),
             (&config.endpoints, "[endpoints]"),
             (&config.admin_listen, "admin_listen"),
             (&config.chat, "[chat]"),
-            (&config.notify, "notify"),
         ] {
             r.refuse_later(later, name)?;
+        }
+        if let Some(written) = &config.notify {
+            let found = r.placed(written.clone());
+            let help = "write it into a queue's section: notify = { queue = \"…\", on = [\"failed\"] }";
+            return Err(r.error(&found, "notify belongs to a queue").help(help));
         }
 
         let store = r.store(&input.flags, config.store)?;
@@ -72,14 +77,22 @@ impl Settings {
         let worker = r.worker(&input.flags, config.worker)?;
 
         let sources = QueueSources::read(&r, worker.concurrency)?;
-        let mut queues = BTreeMap::new();
+        let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
             let span = key.span();
             let origin = r.file_origin(&span);
             let name = QueueName::new(key.get_ref())
                 .map_err(|e| ConfigError::at(&origin, r.source.as_ref(), span, e.to_string()))?;
-            let settings = resolve_queue(&mut r, &sources, name.as_str(), name.clone(), queue)?;
+            let (settings, notify) = resolve_queue(&mut r, &sources, name.as_str(), name.clone(), queue)?;
+            wishes.extend(notify.map(|wish| (name.clone(), wish)));
             queues.insert(name, Arc::new(settings));
+        }
+        attach_notify(&r, &mut queues, wishes)?;
+        let mut schedules = Vec::new();
+        for (key, schedule) in config.schedules {
+            let span = key.span();
+            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            schedules.push(resolve_schedule(&mut r, &name, schedule, &queues)?);
         }
         let (default_queue, special) = match (has_file, input.flags.handler) {
             (false, handler) => r.without_file(&sources, handler.as_deref())?,
@@ -90,13 +103,15 @@ impl Settings {
                     .help("write `handler` into the queue's section of the file"));
             }
         };
-        let warnings = misspelt_names(r.env);
+        let mut warnings = misspelt_names(r.env);
+        warnings.extend(schedules.iter().filter_map(never_fires));
         Ok(Settings {
             store,
             listen,
             worker,
             retention,
             queues,
+            schedules: has_file.then_some(schedules),
             default_queue,
             warnings,
             special,
@@ -241,7 +256,7 @@ impl Resolver<'_> {
         let start = self.explained.len();
         let mut made = |shown: &str, name: &str| {
             let name = QueueName::new(name).expect("these names are written in this file and are valid");
-            let mut queue = resolve_queue(self, sources, shown, name, QueueConfig::default())?;
+            let (mut queue, _) = resolve_queue(self, sources, shown, name, QueueConfig::default())?;
             if let Some(handler) = &handler {
                 queue.handler = handler.clone();
             }

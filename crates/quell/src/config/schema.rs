@@ -6,7 +6,9 @@
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-use super::raw::{Config, ExecConfig, QueueConfig, RetryConfig, WindowParts, WorkerConfig};
+use super::raw::{
+    Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, WindowParts, WorkerConfig,
+};
 
 /// The JSON Schema of `quell.toml`, for editors.
 pub fn json_schema() -> Value {
@@ -29,6 +31,8 @@ pub fn reference() -> String {
     page.push_str(&table::<WindowParts>("`window = { … }`"));
     page.push_str(&table::<RetryConfig>("`retry = { … }`"));
     page.push_str(&table::<ExecConfig>("`handler = { … }`"));
+    page.push_str(&table::<NotifyConfig>("`notify = { … }`"));
+    page.push_str(&table::<ScheduleConfig>("`[schedules.NAME]`"));
     page
 }
 
@@ -100,7 +104,7 @@ mod tests {
             check(name, part, &mut seen);
         }
         assert!(seen > 35, "{seen}");
-        assert!(schema["properties"].get("schedules").is_none(), "what is refused is not offered by editors");
+        assert!(schema["properties"].get("sources").is_none(), "what is refused is not offered by editors");
         assert_eq!(schema["additionalProperties"], false);
     }
 

@@ -253,13 +253,9 @@ fn impossible_combinations_are_refused_with_place_and_fix() {
 #[test]
 fn what_later_versions_will_know_is_refused_and_never_ignored() {
     for (text, name) in [
-        ("[schedules.nightly]\ncron = \"0 3 * * *\"", "[schedules]"),
         ("[sources.ebay]\nburst = 5", "[sources]"),
         ("[endpoints.github]\nscheme = \"github\"", "[endpoints]"),
-        ("[queues.a]\nduring_run = \"interrupt\"", "during_run = \"interrupt\""),
-        ("[queues.a]\nduring_run = \"gate\"", "during_run = \"gate\""),
-        ("[queues.a]\nretry.with = \"newer\"", "with = \"newer\""),
-        ("[queues.a]\non_failed = \"block\"", "on_failed = \"block\""),
+        ("[queues.a]\nnotify = { url = \"https://example.com/\" }", "notify.url"),
         ("[queues.a]\nsource = \"ebay\"", "source"),
         ("[queues.a]\nhandler = { http = \"http://127.0.0.1/\" }", "HTTP server"),
     ] {

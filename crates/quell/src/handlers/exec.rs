@@ -7,7 +7,8 @@
 //! `result`, `usage` or `retry_after_ms` is the report.
 //!
 //! The promise: the program never outlives its run. It has a process group of its own, which gets SIGTERM, a second of
-//! grace and SIGKILL at the time limit, and SIGKILL at once when the handler's future is dropped (lease lost, grace of a
+//! grace and SIGKILL at the time limit and when its work is not wanted any more (newer events interrupted the run, or an
+//! operator cancelled it), and SIGKILL at once when the handler's future is dropped (lease lost, grace of a
 //! stopping worker over) or the program ends and leaves others behind. A stopping worker lets it go on within its grace:
 //! most programs are done by then, and asking them to end would throw their work away. A program that starts a session of its own escapes this, and
 //! so does everything when the worker itself is killed with SIGKILL: the token tells such leftovers apart.
@@ -33,6 +34,8 @@ use crate::handler::{Handler, Run};
 
 /// Between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
+/// After SIGKILL an interrupted program is waited for this long before its worker lets go of it.
+const KILL_MARGIN: Duration = Duration::from_millis(500);
 /// After the program has ended and its group was killed, what still holds its pipes has left the group; it is not
 /// waited for.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -72,6 +75,7 @@ impl Exec {
             .env("QUELL_TENANT", run.tenant().as_str())
             .env("QUELL_ATTEMPT", run.attempt().to_string())
             .env("QUELL_TOKEN", run.token().to_string())
+            .env("QUELL_REVISION", run.revision().to_string())
             .env("QUELL_FIRED_BY", run.fired_by().as_str())
             .env("QUELL_EVENTS", run.events().len().to_string())
             .stdin(Stdio::piped())
@@ -109,12 +113,16 @@ impl Handler for Exec {
                 tokio::join!(feed(input, envelope), stdout.fill(output), stderr.fill(errors));
             };
             let pump = std::pin::pin!(pump);
-            self.watch(&mut group, pump).await
+            self.watch(run, &mut group, pump).await
         };
         match ended {
             Ok(ended) => self.judge(ended, &stdout.text(), &stderr.text()),
             Err(e) => Outcome::retry(format!("cannot wait for {program:?}: {e}")),
         }
+    }
+
+    fn stop_grace(&self) -> Duration {
+        TERM_GRACE + KILL_MARGIN
     }
 }
 
@@ -124,12 +132,15 @@ enum Ended {
     Alone(ExitStatus),
     /// We ended it: whatever it then exited with says nothing about its work.
     TimeLimit,
+    /// Its work is not wanted any more; we ended it.
+    Interrupted,
 }
 
 impl Exec {
     /// Moves the pipes until the program ends, and sees to it that it does.
     async fn watch(
         &self,
+        run: &Run,
         group: &mut Group,
         mut pump: std::pin::Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Ended> {
@@ -140,6 +151,7 @@ impl Exec {
                     // In this order, so that a program which has already ended is judged by what it answered.
                     biased;
                     status = group.child.wait() => return status.map(Ended::Alone),
+                    () = run.interrupted().cancelled() => return Ok(Ended::Interrupted),
                     () = &mut pump, if !pumped => pumped = true,
                 }
             }
@@ -163,7 +175,7 @@ impl Exec {
         // Also after a good end: what the program left behind in its group would otherwise outlive the run.
         group.kill();
         group.child.wait().await?;
-        if !pumped {
+        if !pumped && !matches!(ended, Ended::Interrupted) {
             let _ = timeout(DRAIN_MAX, pump).await;
         }
         Ok(ended)
@@ -176,6 +188,7 @@ impl Exec {
                 let limit = DurationText::show(settings.timeout);
                 return Outcome::retry(error_text(&format!("the time limit of {limit} passed"), stderr));
             }
+            Ended::Interrupted => return Outcome::interrupted(),
             Ended::Alone(status) => status,
         };
         let outcome = match status.code() {

@@ -16,7 +16,8 @@ use quell::quell_core::inspect::{Inspect, Inspected, LaneDetail, RunDetail};
 use quell::quell_core::memory::MemoryStore;
 use quell::quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, Receipt, SettleRequest, Settled, Store, SweepRequest, Swept, Wakeups,
+    Extended, Held, HoldRequest, Receipt, SettleRequest, Settled, StepAnswer, StepRequest, Store,
+    SweepRequest, Swept, Wakeups,
 };
 use quell::{Engine, Quell, Queue, Shutdown, Worker, WorkerOptions, WorkerReport};
 use tokio::task::JoinHandle;
@@ -125,6 +126,12 @@ impl Store for TestStore {
     }
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
         with_faults!(self, "extend", self.inner.extend(request))
+    }
+    async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
+        with_faults!(self, "hold", self.inner.hold(request))
+    }
+    async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
+        with_faults!(self, "step", self.inner.step(request))
     }
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         with_faults!(self, "settle", self.inner.settle(request))
