@@ -48,6 +48,7 @@ pub mod inspect;
 pub mod pitfalls;
 pub mod races;
 pub mod reads;
+pub mod redrive;
 pub mod settle;
 pub mod sweep;
 
@@ -312,6 +313,28 @@ macro_rules! store_suite {
                 the_policy_of_the_latest_claim_decides_what_a_failure_does
             }
         }
+        $crate::promises! { redrive
+            run {
+                a_dead_run_goes_back_as_a_new_run_of_exactly_its_events
+                on_an_idle_lane_it_is_due_now
+                it_goes_after_the_current_run_and_before_anything_buffered
+                as_new_gives_new_numbers_and_keeps_the_ids
+                as_new_opens_a_window_by_the_rules_of_the_queue
+                a_repeated_redrive_does_nothing
+                some_events_go_back_and_the_others_stay_dead
+                a_redriven_run_has_a_fresh_budget_and_may_die_again
+                steps_are_carried_only_with_the_whole_run_at_the_head
+                steps_are_not_carried_by_the_rest_of_a_run
+                discarded_events_are_redrivable
+                only_runs_that_ended_badly_are_redriven
+                a_redriven_run_takes_nothing_newer_in
+                a_resend_of_a_dead_or_redriven_event_is_a_duplicate
+                redriven_events_outlive_the_run_they_left
+                a_redrive_is_on_record_with_the_operator
+                redriven_runs_survive_a_restart
+                too_many_redriven_runs_in_one_lane_are_refused
+            }
+        }
         $crate::promises! { sweep
             run {
                 an_expired_lease_is_taken_back_and_told_with_its_worker
@@ -523,6 +546,7 @@ mod tests {
             ("settle", include_str!("settle.rs")),
             ("during_run", include_str!("during_run.rs")),
             ("failure", include_str!("failure.rs")),
+            ("redrive", include_str!("redrive.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("inspect", include_str!("inspect.rs")),
             ("control", include_str!("control.rs")),
