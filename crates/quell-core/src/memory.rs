@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 use crate::aside::{self, Aside};
 use crate::audit::{AuditRecord, Move};
-use crate::batch::{Batch, RunId};
+use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{StoreError, StoreResult};
 use crate::event::{Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, QueueName, Tenant};
@@ -38,6 +38,8 @@ use crate::window::Cut;
 mod aside_rows;
 mod hands;
 mod reads;
+#[cfg(test)]
+mod tests;
 
 /// A store that lives in this process and dies with it.
 pub struct MemoryStore {
@@ -122,8 +124,10 @@ impl MemoryStore {
     /// Goes back to a backup: numbers go on far ahead of it, and every lease is void.
     pub fn restore(&self, backup: &Snapshot) {
         let (now, mut world) = self.world();
+        // A backup may be restored twice: what was told after the first time must not be told again after the second.
+        let told = world.last_number.max(backup.0.last_number);
         *world = backup.0.clone();
-        world.last_number += limits::EPOCH_JUMP;
+        world.last_number = told + limits::EPOCH_JUMP;
         for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
             let inhabited = world.lanes.get_mut(&key).expect("it was listed above");
             let lane = inhabited.lane.id;
@@ -402,7 +406,7 @@ impl World {
     fn claim(&mut self, now: Timestamp, request: &ClaimRequest) -> Claimed {
         let mut claimed = Claimed { now, ..Claimed::default() };
         if let Some(id) = &request.claim_id {
-            claimed.batches = self.claimed_before(now, id);
+            claimed.batches = self.claimed_before(now, id, &request.worker);
             if !claimed.batches.is_empty() {
                 claimed.next_at = Some(now);
                 return claimed;
@@ -440,11 +444,13 @@ impl World {
         claimed
     }
 
-    /// The live claims that an earlier call with this id got.
-    fn claimed_before(&self, now: Timestamp, claim_id: &str) -> Vec<Batch> {
+    /// The live claims that an earlier call of this worker with this id got.
+    fn claimed_before(&self, now: Timestamp, claim_id: &str, worker: &Arc<WorkerId>) -> Vec<Batch> {
+        let own =
+            |c: &CurrentRun| c.claim_id.as_deref() == Some(claim_id) && c.worker.as_ref() == Some(worker);
         let live = |l: &&Inhabited| {
             let current = l.lane.current.as_ref();
-            current.is_some_and(|c| c.claim_id.as_deref() == Some(claim_id))
+            current.is_some_and(own)
                 && l.lane.lease_at().is_some_and(|until| now < until)
         };
         let lanes = self.lanes.iter().filter(|(_, l)| live(l));
@@ -490,15 +496,16 @@ impl World {
                 }
             }
         }
+        let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
+        let events = inhabited.current_events();
         let claimer = Claimer {
             worker: request.worker.clone(),
             token,
-            policy: policy.clone(),
+            policy: aside::told(policy, &events),
             claim_id: request.claim_id.clone(),
         };
-        let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
         let made = inhabited.lane.claim(now, &claimer);
-        let batch = inhabited.lane.envelope(key.clone(), inhabited.current_events());
+        let batch = inhabited.lane.envelope(key.clone(), events);
         let id = inhabited.lane.id;
         self.totals(key).taken(taken_events);
         if let Some(step) = merged {
