@@ -93,12 +93,19 @@ impl World {
             }
         }
         all.reverse();
+        let mut erased = self.recorder.erased.clone();
+        for entry in all.iter_mut().filter(|e| e.lane.is_none() && e.change.as_str() == "erased") {
+            if let Some(place) = erased.iter().position(|(at, _)| *at == entry.at) {
+                entry.lane = Some(erased.remove(place).1);
+            }
+        }
         all
     }
 
     fn audit_entry(&self, row: AuditRecord) -> AuditEntry {
         let AuditRecord { tenant, queue, key, .. } = row;
         let lane = key.map(|key| self.recorder.lane(&LaneKey { tenant, queue, key }));
+        let lane = lane.or_else(|| self.recorder.lane_of(row.run?));
         AuditEntry {
             lane,
             run: row.run.map(|r| r.number),
@@ -184,15 +191,9 @@ impl World {
                 if events.iter().any(|known| known.lane == lane && known.seq == Some(event.seq)) {
                     continue;
                 }
-                let id = event.id.as_str();
-                let mut told = self.dump_event(&row.lane, event, Some(row), false);
-                if id.starts_with("schedule/") || id.ends_with("/notify") {
-                    self.recorder.made_itself(&row.lane, &lane, id, &event.payload);
-                } else if id.starts_with("conflict_")
-                    && let Some(own) = self.recorder.sent_with(&lane, told.hash)
-                {
-                    // Buried under a new id; the checker knows it by the one it was sent under.
-                    told.id = own;
+                let told = self.dump_event(&row.lane, event, Some(row), false);
+                if record::is_made_by_store(event.id.as_str()) {
+                    self.recorder.made_itself(&row.lane, &lane, event.id.as_str(), &event.payload);
                 }
                 events.push(told);
             }

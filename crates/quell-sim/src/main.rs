@@ -3,11 +3,14 @@
 //! ```text
 //! quell-sim --seed 17                  one schedule
 //! quell-sim --seed 17 --keep 0,4,9     one schedule with these items of its plan only
-//! quell-sim --first 1000 --count 50000 many
+//! quell-sim --first 1000 --count 50000 many, until one fails
+//! quell-sim --count 50000 --survey     many, and the kinds of failures
 //! ```
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use quell_check::history::{Action, Op, Record};
 use quell_sim::{Plan, Problem, Seeds, Shrunk, campaign, real, run_plan};
 
 const USAGE: &str = "quell-sim --seed N [--keep a,b,c] | [--first N] --count N [--threads N]";
@@ -27,6 +30,10 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if arguments.iter().any(|a| a == "--survey") {
+        survey(number("--first").unwrap_or(0), count);
+        return ExitCode::SUCCESS;
+    }
     let threads = usize::try_from(number("--threads").unwrap_or(2)).unwrap_or(2);
     let seeds = Seeds { first: number("--first").unwrap_or(0), count, threads, twice_every: 100 };
     let campaign = campaign(seeds, &real);
@@ -42,6 +49,48 @@ fn main() -> ExitCode {
         }
         None => ExitCode::SUCCESS,
     }
+}
+
+/// Goes on after failures and counts them by kind, with the first seed of each.
+fn survey(first: u64, count: u64) {
+    let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for seed in first..first + count {
+        if let Err(failure) = quell_sim::run(seed, &real) {
+            let kind = match &failure.problem {
+                Problem::Broken(violation) => {
+                    format!("{}: {} / {}", violation.invariant, plain(&violation.what), plain(&violation.expected))
+                }
+                Problem::Equation(all) => format!("equation: {}", plain(&all.join(", "))),
+                Problem::Stuck(_) => "stuck".to_owned(),
+                Problem::Panic(text) => format!("panic: {text}"),
+            };
+            let kind = format!("{}{kind}", circumstances(&failure.history));
+            kinds.entry(kind).or_insert((0, seed)).0 += 1;
+        }
+    }
+    for (kind, (times, seed)) in kinds {
+        println!("{times:>6} times, first seed {seed}: {kind}");
+    }
+}
+
+/// What makes things vanish, if it happened: much of a history is judged otherwise then.
+fn circumstances(history: &[Record]) -> String {
+    let erases = |r: &Record| {
+        matches!(
+            r.op,
+            Some(Op::Control { action: Action::EraseLane { .. } | Action::EraseEvent { .. } })
+        )
+    };
+    let restores = |r: &Record| matches!(r.op, Some(Op::Restore { .. }));
+    let forgets = |r: &Record| matches!(&r.op, Some(Op::Dump(dump)) if dump.audit_from.is_some());
+    let all = [("[erase] ", history.iter().any(erases)), ("[restore] ", history.iter().any(restores))];
+    let all = all.into_iter().chain([("[retention] ", history.iter().any(forgets))]);
+    all.filter(|(_, there)| *there).map(|(name, _)| name).collect()
+}
+
+/// A text without its numbers.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 fn replay(seed: u64, kept: Option<Vec<usize>>) -> ExitCode {

@@ -4,11 +4,13 @@
 //! does behind anybody's back (a schedule fires, a run's end is told to another queue) is written as a send with an
 //! unknown answer the first time that its event is seen, because nobody was told when it happened.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use quell_check::history::{
     self, Answer, Claim, Delivered, FiredBy, HoldAnswer, Name, Op, Receipt, Record, Refusal, State,
     StepAnswer, Verdict,
 };
-use quell_core::batch::Batch;
+use quell_core::batch::{Batch, RunId};
 use quell_core::error::{ErrorKind, StoreError};
 use quell_core::event::{LaneKey, NewEvent, NewEventId, Payload};
 use quell_core::lifecycle::RunState;
@@ -42,8 +44,14 @@ pub(crate) struct Recorder {
     /// Names made once and cloned.
     lanes: Vec<(LaneKey, Name, Name)>,
     /// Events that somebody sent, or that the store is known to make by itself.
-    pub(crate) sent: std::collections::BTreeSet<(Name, Name)>,
+    pub(crate) sent: BTreeSet<(Name, Name)>,
+    /// Those that the store has made, with their payload.
+    made: BTreeSet<(Name, u64)>,
     calls: u64,
+    /// The store's numbers of lanes: an erased lane is told without its name, but its runs are known.
+    numbers: BTreeMap<u64, Name>,
+    /// When which lane was erased: the trail does not name it any more.
+    pub(crate) erased: Vec<(i64, Name)>,
 }
 
 impl Recorder {
@@ -60,6 +68,40 @@ impl Recorder {
     pub(crate) fn lane(&self, key: &LaneKey) -> Name {
         let known = self.lanes.iter().find(|(k, ..)| k == key);
         known.map_or_else(|| Name::from(key.to_string()), |(_, name, _)| name.clone())
+    }
+
+    /// The lane of a run, also when the lane is gone.
+    pub(crate) fn lane_of(&self, run: RunId) -> Option<Name> {
+        self.numbers.get(&run.lane).cloned()
+    }
+
+    /// Remembers which lane has which number, from what the store itself has said.
+    pub(crate) fn learn(&mut self, question: usize, at: i64, reply: &Reply) {
+        match (&self.records[question].op, reply) {
+            (Some(Op::Append { events }), Reply::Append(Ok(r))) => {
+                for (event, receipt) in events.iter().zip(&r.receipts) {
+                    if let Some(run) = receipt.run_id {
+                        self.numbers.entry(run.lane).or_insert_with(|| event.lane.clone());
+                    }
+                }
+            }
+            (Some(Op::Control { action: history::Action::EraseLane { lane } }), Reply::Control(Ok(r))) => {
+                if r.changed {
+                    self.erased.push((at, lane.clone()));
+                }
+            }
+            (_, Reply::Claim(Ok(r))) => {
+                for batch in &r.batches {
+                    let name = self.lane(&batch.lane);
+                    self.numbers.insert(batch.run_id.lane, name);
+                }
+                for lost in &r.reclaimed {
+                    let name = self.lane(&lost.lane);
+                    self.numbers.insert(lost.run_id.lane, name);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn queue(&self, key: &LaneKey) -> Name {
@@ -134,15 +176,6 @@ impl Recorder {
         }
     }
 
-    /// The id under which this payload was carried into a lane.
-    pub(crate) fn sent_with(&self, lane: &Name, hash: u64) -> Option<Name> {
-        let mut sent = self.records.iter().filter_map(|r| match &r.op {
-            Some(Op::Settle { follow_ups, .. }) => Some(follow_ups),
-            _ => None,
-        });
-        sent.find_map(|all| all.iter().find(|e| e.lane == *lane && e.hash == hash)).map(|e| e.id.clone())
-    }
-
     /// Writes the answer; `at` is the store's time when the call took effect.
     pub(crate) fn answered(&mut self, process: u64, call: u64, at: i64, reply: &Reply) {
         let record = match reply.error() {
@@ -164,16 +197,18 @@ impl Recorder {
     fn discover(&mut self, batch: &Batch) {
         let lane = self.lane(&batch.lane);
         for event in &batch.events {
-            let id = event.id.as_str();
-            if id.starts_with("schedule/") || id.ends_with("/notify") {
-                self.made_itself(&batch.lane, &lane, id, &event.payload);
+            if is_made_by_store(event.id.as_str()) {
+                self.made_itself(&batch.lane, &lane, event.id.as_str(), &event.payload);
             }
         }
     }
 
     pub(crate) fn made_itself(&mut self, key: &LaneKey, lane: &Name, id: &str, payload: &Payload) {
         let id = Name::from(id);
-        if !self.sent.insert((lane.clone(), id.clone())) {
+        let hash = print(payload);
+        self.sent.insert((lane.clone(), id.clone()));
+        // After a restore the same run may end again, and be told again in other words.
+        if !self.made.insert((id.clone(), hash)) {
             return;
         }
         self.calls += 1;
@@ -182,7 +217,7 @@ impl Recorder {
             lane: lane.clone(),
             id,
             given: true,
-            hash: print(payload),
+            hash,
             bytes: payload.len() as u64,
             delayed: true,
             in_transaction: false,
@@ -243,6 +278,11 @@ impl Recorder {
             events: batch.events.iter().map(delivered).collect(),
         }
     }
+}
+
+/// Fired by a schedule, telling of a run's end, or buried under a new id because its own was taken.
+pub(crate) fn is_made_by_store(id: &str) -> bool {
+    id.starts_with("schedule/") || id.ends_with("/notify") || id.starts_with("conflict_")
 }
 
 fn receipt(r: &store::Receipt) -> Receipt {

@@ -109,6 +109,8 @@ pub(crate) struct Call {
     who: Who,
     process: u64,
     number: u64,
+    /// Where its question stands in the history.
+    place: usize,
     request: Option<Request>,
     /// Lost on the way back.
     lost_after: bool,
@@ -336,6 +338,7 @@ impl World {
     /// Sends a question on its way.
     pub(crate) fn ask(&mut self, who: Who, request: Request) {
         let process = Self::process(who);
+        let place = self.recorder.records.len();
         let number = self.recorder.asked(process, &request);
         let mut chance = self.chance(who);
         let (mut there, mut back) = (chance.below(3), chance.below(3));
@@ -367,7 +370,7 @@ impl World {
         };
         let (answered, at) = (reply.is_some(), self.store_now());
         self.open_calls += 1;
-        self.calls.push(Call { who, process, number, request: Some(request), lost_after, reply, at });
+        self.calls.push(Call { who, process, number, place, request: Some(request), lost_after, reply, at });
         if answered {
             self.later(self.now + there + back, What::Answer(id));
         } else {
@@ -393,6 +396,7 @@ impl World {
             self.backups.push(backup);
         }
         let reply = request.perform(&*self.store);
+        self.recorder.learn(self.calls[id].place, at, &reply);
         if let Reply::Sweep(Ok(swept)) = &reply {
             self.audit_removed |= swept.removed_audit > 0;
         }
