@@ -3,13 +3,12 @@
 //!
 //! At the level of calls a crash is [`World::reopen`] between any two of them. For real processes there is a driver:
 //! [`child`] is what a process under test runs until it is killed, [`kill_loop`] starts such processes, kills them at
-//! random moments, and then checks their logs against the store (`crash/check.rs`).
+//! random moments, and then has their logs and the store judged by the independent checker.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::lifecycle::RunState;
-use quell_core::outcome::Verdict;
 use quell_core::store::{ControlAction, Store};
 
 use crate::builders::{
@@ -23,11 +22,11 @@ use crate::reads::{
 };
 use crate::{Harness, World};
 
-mod check;
+mod courses;
 mod kill_loop;
+mod roles;
 
-pub use check::{Report, check};
-pub use kill_loop::{KillLoop, child, drain, kill_loop, log_path};
+pub use kill_loop::{KillLoop, child, judge, kill_loop, log_path};
 
 pub async fn a_claimed_run_is_claimable_one_lease_after_a_crash_and_the_attempt_counts(world: &dyn World) {
     let store = world.store();
@@ -216,7 +215,7 @@ pub async fn workers_and_senders_that_vanish_at_any_point_lose_nothing(world: &d
         started += 1;
         (role, tokio::spawn(async move { child(role, store, &log).await }))
     };
-    for role in ["append", "append", "work", "work", "work"] {
+    for role in ["append", "append", "work", "work", "work", "operate"] {
         running.push(start(role).await);
     }
     for _ in 0..40 {
@@ -236,19 +235,8 @@ pub async fn workers_and_senders_that_vanish_at_any_point_lose_nothing(world: &d
         task.abort();
         let _ = task.await;
     }
-    let store = world.store();
-    let drained = drain(&*store, async || world.advance(secs(20)).await).await;
-    let report = check(folder.path(), &*store, drained).await;
-    assert!(report.acknowledged > 0 && report.delivered > 0, "something happened: {report:?}");
-    assert!(report.redelivered > 0, "some attempts were cut off: {report:?}");
-}
-
-/// What the driver's workers do with a batch, decided by the batch alone so that it can be looked up afterwards.
-fn verdict_for(token: u64) -> Verdict {
-    match token % 16 {
-        0 => RETRY,
-        1 => crate::builders::RELEASE,
-        2 => FAILED,
-        _ => SUCCEEDED,
-    }
+    let summary = judge(folder.path(), &world.store(), async || world.advance(secs(20)).await).await;
+    assert!(summary.events > 0 && summary.claims > 0, "something happened: {summary:?}");
+    let redelivered = summary.sometimes.of(quell_check::Thing::Redelivery);
+    assert!(redelivered > 0, "some attempts were cut off: {summary:?}");
 }

@@ -22,8 +22,12 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`append`], [`claim`], [`extend`], [`settle`], [`sweep`], [`inspect`], [`control`] | the verbs, one function per promise |
+//! | [`aside`], [`carried`], [`schedules`] | events that are not in a lane yet: delayed, brought by an end, by the calendar |
+//! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
+//! | [`priority`], [`options`] | what a sender may ask for beside its event |
 //! | [`races`] | several tasks and handles at once |
 //! | [`crash`] | restarts at any point, and the driver of the kill loop for real processes |
+//! | [`record`] | a store that writes down what it is asked and answers, for the independent checker |
 //! | [`histories`] | random histories compared with the memory store |
 //! | [`pitfalls`], [`holes`] | mistakes of other systems and of the older ones, each shown closed |
 
@@ -34,7 +38,9 @@ use async_trait::async_trait;
 use quell_core::store::Store;
 
 pub mod append;
+pub mod aside;
 pub mod builders;
+pub mod carried;
 pub mod chance;
 pub mod claim;
 pub mod control;
@@ -42,15 +48,22 @@ pub mod crash;
 pub mod during_run;
 pub mod extend;
 pub mod failure;
+pub mod hands;
 pub mod histories;
 pub mod holes;
 pub mod inspect;
+pub mod options;
 pub mod pitfalls;
+pub mod priority;
 pub mod races;
 pub mod reads;
+pub mod record;
 pub mod redrive;
+pub mod schedules;
 pub mod settle;
+pub mod steps;
 pub mod sweep;
+pub mod unknowns;
 
 /// A fresh store and the hand that moves its time.
 #[async_trait]
@@ -335,6 +348,33 @@ macro_rules! store_suite {
                 too_many_redriven_runs_in_one_lane_are_refused
             }
         }
+        $crate::promises! { hands
+            run {
+                a_cancel_asks_the_holder_and_waits_for_the_end_of_its_attempt
+                after_a_cancel_every_end_but_success_is_the_cancellation
+                a_success_wins_over_a_cancel
+                a_cancelled_run_ends_with_its_lease
+                the_gate_stops_a_cancelled_run
+                a_cancel_ends_a_waiting_current_run_at_once_and_alone
+                a_cancel_without_a_current_run_ends_the_open_one
+                a_cancel_of_a_named_run_touches_no_other
+                a_cancel_of_nothing_changes_nothing
+                discarded_events_are_kept_for_the_retention
+                a_flush_ends_the_wait_of_a_run_that_gave_way
+                a_purge_discards_dead_letters
+                a_purge_discards_delayed_events
+                a_purge_of_buffered_events_never_touches_a_current_run
+                a_dry_purge_only_counts
+                a_purge_reaches_only_what_it_names
+                a_purge_works_in_steps_and_says_when_there_is_more
+                a_full_lane_drops_its_oldest_buffered_events_on_record
+                a_full_lane_never_drops_what_is_in_flight
+                dropping_the_oldest_does_not_move_the_window
+                a_buffered_event_can_be_edited
+                a_buffered_event_can_be_deleted
+                only_buffered_events_can_be_edited_or_deleted
+            }
+        }
         $crate::promises! { sweep
             run {
                 an_expired_lease_is_taken_back_and_told_with_its_worker
@@ -409,6 +449,178 @@ macro_rules! store_suite {
                 pauses_survive_a_restart
                 every_operators_hand_is_on_record_with_its_name
                 an_operators_hand_moves_no_totals
+            }
+        }
+        $crate::promises! { aside
+            run {
+                a_delayed_event_is_accepted_without_number_and_run
+                a_delayed_event_enters_its_lane_when_its_delay_is_over
+                a_delay_ends_at_the_very_millisecond_and_not_before
+                an_event_aside_is_found_by_its_id
+                a_lane_tells_how_many_events_are_aside
+                a_delayed_event_keeps_its_wishes
+                a_delay_over_its_limit_is_refused
+                delayed_events_enter_in_the_order_of_readiness_and_acceptance
+                a_delayed_event_blocks_nobody
+                the_window_of_a_delayed_event_begins_at_its_entry
+                a_delayed_event_joins_the_window_that_it_meets
+                a_paused_lane_takes_ready_events_in
+                next_at_includes_when_something_aside_is_ready
+                a_listener_is_woken_by_a_delayed_event
+                a_sweep_takes_ready_events_in
+                many_ready_events_enter_in_steps_and_in_order
+                delayed_events_survive_a_restart
+                a_full_lane_leaves_events_aside_and_takes_them_in_order
+                what_waits_for_a_full_lane_holds_up_nobody
+                an_event_from_aside_drops_the_oldest_where_its_queue_says_so
+                an_event_from_aside_never_drops_what_a_worker_holds
+                the_same_id_is_one_event_aside_and_in_its_lane
+                a_known_id_with_another_payload_is_a_conflict_aside_too
+                an_id_aside_belongs_to_its_lane
+                an_id_repeated_inside_one_request_of_delayed_events_duplicates_the_first
+                an_unknown_answer_of_a_delayed_append_is_resolved_by_repeating_it
+                a_refused_request_leaves_nothing_aside
+            }
+        }
+        $crate::promises! { carried
+            run {
+                what_a_settle_carries_enters_under_ids_of_its_run
+                what_a_settle_carries_survives_a_restart
+                what_a_settle_carries_is_stored_once_however_often_it_is_repeated
+                nothing_is_carried_while_the_run_goes_on
+                a_split_carries_nothing
+                a_failed_run_carries_events_too
+                a_refused_settle_carries_nothing
+                a_settle_that_carries_too_much_is_refused_whole
+                a_carried_event_may_be_delayed_and_for_its_own_lane
+                an_append_with_the_id_of_a_carried_event_is_its_duplicate
+                a_carried_event_that_is_already_in_its_lane_is_dropped_and_recorded
+                a_carried_event_that_conflicts_becomes_a_dead_letter
+                the_end_of_a_run_is_told_once_with_its_facts
+                only_the_states_that_were_asked_for_are_told
+                a_run_whose_last_lease_expired_is_told_by_the_sweep
+                a_cancelled_run_is_told_where_that_is_asked_for
+                split_parents_and_merged_runs_are_not_told
+                a_run_of_notices_is_never_told
+                the_latest_claim_says_who_is_told
+            }
+        }
+        $crate::promises! { schedules
+            run {
+                a_schedule_fires_an_event_of_its_own_id_at_its_time
+                a_fire_happens_once_over_all_handles_claims_and_sweeps
+                handles_that_race_fire_once
+                a_claim_fires_what_concerns_it_and_a_sweep_everything
+                after_downtime_only_the_latest_missed_fire_runs
+                a_schedule_keeps_its_place_across_a_restart
+                what_has_fired_never_fires_again
+                a_new_schedule_has_missed_nothing
+                a_schedule_put_again_unchanged_keeps_its_place
+                a_schedule_with_other_contents_keeps_its_place
+                a_changed_timetable_fires_for_no_moment_before_the_change
+                a_schedule_may_move_to_another_queue
+                a_removed_schedule_fires_no_more
+                a_schedule_fires_by_the_clock_of_its_zone
+                next_at_is_the_next_fire
+                schedules_of_two_tenants_are_two
+                a_fire_opens_the_window_of_its_queue
+                a_rare_schedule_waits_for_its_day
+            }
+        }
+        $crate::promises! { steps
+            run {
+                the_first_result_of_a_step_stays
+                a_result_may_be_any_json
+                a_later_attempt_gets_the_result_back
+                another_run_starts_without_steps
+                a_stale_worker_takes_no_steps
+                an_expired_lease_that_nobody_took_back_may_still_record_a_step
+                a_merge_forgets_the_steps_and_keeps_them_on_record
+                a_held_run_keeps_its_steps
+                a_run_shows_its_steps
+                the_same_attempt_may_repeat_its_intent
+                an_intent_without_a_result_is_unknown_to_a_later_attempt
+                an_unknown_step_may_be_finished_by_a_later_attempt
+                an_intent_does_not_concern_other_steps
+                a_steps_name_is_checked
+                a_result_over_its_limit_is_refused
+                a_run_has_a_bounded_number_of_steps
+                the_retention_removes_the_steps_of_a_run
+                an_erasure_removes_the_steps
+                a_whole_redrive_at_the_head_carries_the_steps
+                a_cancelled_run_carries_its_steps_too
+                a_redrive_carries_the_steps_of_the_latest_revision
+                any_other_redrive_starts_without_steps
+            }
+        }
+        $crate::promises! { unknowns
+            run {
+                a_repeated_settle_of_each_verdict_is_answered_alike
+                a_repeated_settle_of_an_exhausted_retry_is_answered_alike
+                a_repeated_settle_of_giving_way_is_answered_alike
+                a_repeated_settle_that_became_a_retry_is_answered_alike
+                a_repeated_conditional_success_is_answered_alike
+                a_repeated_settle_of_a_cancelled_run_is_answered_alike
+                a_repeated_settle_of_a_split_run_is_answered_alike
+                a_settlement_is_answered_alike_after_more_than_an_hour
+                only_a_token_that_never_settled_is_stale
+                settles_sent_at_once_are_answered_each_by_itself
+                a_repeated_hold_is_answered_alike_after_its_attempt
+                a_repeated_claim_returns_the_same_live_claims
+                a_repeated_claim_does_not_change_what_was_handed_over
+                a_repeated_claim_starts_anew_when_its_claims_have_ended
+                the_same_claim_id_of_another_worker_is_another_claim
+                a_claim_that_got_nothing_or_has_no_id_takes_what_is_due
+                a_claim_id_that_is_empty_or_too_long_is_refused
+                claims_of_one_id_at_once_get_the_same
+                a_limit_in_one_request_does_not_affect_another_sent_at_the_same_time
+                a_duplicate_of_a_dead_or_discarded_event_revives_nothing
+                a_purged_delayed_event_is_known_and_redrivable
+                an_id_repeated_inside_one_array_duplicates_the_first
+                ids_expire_only_when_the_event_has_ended_and_the_retention_is_over
+                the_id_of_a_redriven_event_expires_when_it_ends_at_last
+            }
+        }
+        $crate::promises! { priority
+            run {
+                a_higher_priority_goes_first
+                one_level_overtakes_by_less_than_thirty_seconds
+                one_level_does_not_overtake_by_more_than_thirty_seconds
+                the_lowest_priority_never_starves
+                equal_priorities_go_by_due_time
+                priority_hands_out_nothing_early
+                priority_never_reorders_inside_a_lane
+                a_lane_has_the_highest_priority_of_its_buffered_events
+                a_lane_has_the_highest_priority_of_its_current_events_too
+                a_newer_event_lifts_a_run_in_backoff
+                a_priority_is_kept
+                the_scale_is_zero_to_nine_with_a_middle
+                a_paused_lane_keeps_its_place
+            }
+        }
+        $crate::promises! { options
+            run {
+                the_first_event_may_bring_a_window_of_its_own
+                a_window_of_its_own_keeps_the_bounds_of_the_queue
+                a_later_override_sets_the_quiet_period_of_its_own_step
+                a_later_override_lowers_the_cap_and_never_raises_it
+                a_fixed_window_is_shortened_and_never_lengthened
+                a_later_window_of_none_acts_as_a_flush
+                an_override_does_not_outlive_its_window
+                an_impossible_window_of_its_own_is_refused
+                only_if_idle_is_refused_while_the_lane_has_work
+                only_if_idle_is_refused_while_an_event_is_aside
+                only_if_idle_counts_its_own_request_and_answers_duplicates
+                only_one_of_many_finds_the_lane_idle
+                an_equal_event_of_the_open_window_is_the_same_event
+                an_equal_event_after_the_window_is_a_new_one
+                equal_events_of_one_request_are_one
+                equal_events_are_merged_only_where_that_is_asked_for
+                a_delayed_event_is_never_merged_by_its_content
+                a_full_lane_drops_its_oldest_and_records_it
+                as_many_of_the_oldest_are_dropped_as_are_needed
+                dropping_does_not_move_the_window
+                events_in_flight_are_never_dropped
             }
         }
         $crate::promises! { races
@@ -547,9 +759,17 @@ mod tests {
             ("during_run", include_str!("during_run.rs")),
             ("failure", include_str!("failure.rs")),
             ("redrive", include_str!("redrive.rs")),
+            ("hands", include_str!("hands.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("inspect", include_str!("inspect.rs")),
             ("control", include_str!("control.rs")),
+            ("aside", include_str!("aside.rs")),
+            ("carried", include_str!("carried.rs")),
+            ("schedules", include_str!("schedules.rs")),
+            ("steps", include_str!("steps.rs")),
+            ("unknowns", include_str!("unknowns.rs")),
+            ("priority", include_str!("priority.rs")),
+            ("options", include_str!("options.rs")),
             ("races", include_str!("races.rs")),
             ("crash", include_str!("crash.rs")),
             ("histories", include_str!("histories.rs")),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_check::{Change, Thing};
 use quell_core::store::Store;
 use quell_store_sqlite::SqliteStore;
 use quell_store_tests::crash::{KillLoop, child, kill_loop, log_path};
@@ -40,6 +41,7 @@ fn two_hundred_kills_lose_nothing_repeat_nothing_unexplained_and_keep_the_order(
         seed: number("QUELL_KILL_SEED").unwrap_or(1),
         appenders: 3,
         workers: 3,
+        operators: 1,
         pause_max: Duration::from_millis(150),
         logs: logs.clone(),
     };
@@ -54,10 +56,16 @@ fn two_hundred_kills_lose_nothing_repeat_nothing_unexplained_and_keep_the_order(
             .spawn()
             .unwrap()
     };
-    let report = kill_loop(&options, spawn, async || SqliteStore::open(&file).unwrap() as Arc<dyn Store>);
-    println!("{} kills with seed {}: {report:?}", options.kills, options.seed);
-    assert!(report.acknowledged > options.kills, "the senders hardly got to work: {report:?}");
-    assert!(report.reclaimed > 0, "no kill hit a worker that held a lease: {report:?}");
+    let summary = kill_loop(&options, spawn, async || SqliteStore::open(&file).unwrap() as Arc<dyn Store>);
+    let sometimes = &summary.sometimes;
+    println!("{} kills with seed {}: {summary:?}", options.kills, options.seed);
+    assert!(summary.events as u64 > options.kills, "the senders hardly got to work: {summary:?}");
+    for thing in [Thing::Redelivery, Thing::FiredMerge, Thing::HoldSuperseded, Thing::FiredRedrive] {
+        assert!(sometimes.of(thing) > 0, "never seen: {}", thing.name());
+    }
+    for change in [Change::Reclaimed, Change::Interrupted, Change::Split, Change::Blocked, Change::Dropped] {
+        assert!(sometimes.of_change(change) > 0, "never seen: {change:?}");
+    }
 }
 
 fn number(name: &str) -> Option<u64> {
