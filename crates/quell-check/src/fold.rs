@@ -133,6 +133,8 @@ struct Lane {
     id: u32,
     open: VecDeque<u32>,
     window: Window,
+    /// Events were dropped for one that comes next: the run and its window go on, even if none was left.
+    makes_room: bool,
     /// Claimed and not ended.
     current: Option<u64>,
     /// Halves and redriven runs that have not been claimed yet.
@@ -241,7 +243,7 @@ impl<'i, 'a> Fold<'i, 'a> {
         one.place = Loc::Open;
         let event = &self.index.events[one.event as usize];
         let (at, vague) = (one.received_at, one.vague);
-        if self.lane.open.is_empty() {
+        if self.lane.open.is_empty() && !std::mem::take(&mut self.lane.makes_room) {
             self.lane.window = Window::opened(at);
         }
         self.lane.open.push_back(seq);

@@ -59,6 +59,7 @@ pub(crate) struct Lane<'a> {
     /// The latest answer to a purge (`At::MAX` while one is open): events that were kept aside may vanish by it.
     pub(crate) purged: At,
     pub(crate) redriven_as_new: bool,
+    event_erased: bool,
     sink_top: u64,
     sink_applied: Map<u64, ()>,
 }
@@ -219,6 +220,7 @@ impl<'a> Index<'a> {
                 erasures: Vec::new(),
                 purged: 0,
                 redriven_as_new: false,
+                event_erased: false,
                 sink_top: 0,
                 sink_applied: Map::default(),
             });
@@ -334,6 +336,7 @@ impl<'a> Index<'a> {
             }
             Action::EraseEvent { lane, id } => {
                 let lane = self.lane(lane);
+                self.lanes[lane as usize].event_erased = true;
                 if let Some(event) = self.event_id(lane, id) {
                     self.events[event as usize].erasures.push((at, At::MAX, false));
                 }
@@ -422,6 +425,14 @@ impl<'a> Index<'a> {
     pub(crate) fn may_be_gone(&self, event: u32) -> bool {
         let known = &self.events[event as usize];
         self.retention || !known.erasures.is_empty() || !self.lanes[known.lane as usize].erasures.is_empty()
+    }
+
+    /// Whether an event may have had a number in this lane that no record tells: its sender and its worker heard nothing,
+    /// and the dump does not show it, or not under that number.
+    pub(crate) fn may_hide(&self, lane: u32) -> bool {
+        let lane = &self.lanes[lane as usize];
+        let gone = self.retention || !self.spans.is_empty() || lane.event_erased || !lane.erasures.is_empty();
+        gone || lane.redriven_as_new
     }
 
     fn controlled(&mut self, asked: At, done: At, action: &'a Action) {

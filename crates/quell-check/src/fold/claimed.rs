@@ -27,7 +27,10 @@ impl<'a> Fold<'_, 'a> {
         let first = !self.runs.contains_key(&number);
         if first {
             let mut run = Run::new(self.lane.id, State::Pending, Kind::Plain);
-            if self.truncated && (entry.attempt > 1 || entry.from == Some(State::Retryable)) {
+            // The trail may have lost earlier claims of a run whose events are older than its first record.
+            let from = self.index.dump.and_then(|d| d.audit_from).unwrap_or(0);
+            let lost = entry.attempt > 1 || entry.from == Some(State::Retryable) || entry.upto_seq < from;
+            if self.truncated && lost {
                 (run.unknown, run.attempts) = (true, entry.attempt.saturating_sub(1));
                 run.state = entry.from.unwrap_or(State::Pending);
             }
@@ -217,9 +220,7 @@ impl<'a> Fold<'_, 'a> {
             batch.push(seq);
             self.lane.open.pop_front();
         }
-        // An event that was redriven as new more than once, and whose sender and first worker heard nothing, had a
-        // number that no record tells.
-        let hidden = told.is_none() && self.index.lanes[self.lane.id as usize].redriven_as_new;
+        let hidden = told.is_none() && self.index.may_hide(self.lane.id);
         if hidden && !self.index.by_seq.contains_key(&upto) {
             if let Some(run) = self.runs.get_mut(&number) {
                 run.unknown = true;
@@ -300,8 +301,7 @@ impl<'a> Fold<'_, 'a> {
             let expected = format!("at most {} events, {} bytes", policy.max_events, policy.max_bytes);
             return Err(self.wrong(entry, Invariant::WholeBatch, what, expected));
         }
-        let hidden = !self.index.claims.contains_key(&entry.token)
-            && self.index.lanes[self.lane.id as usize].redriven_as_new;
+        let hidden = !self.index.claims.contains_key(&entry.token) && self.index.may_hide(self.lane.id);
         let next = self.lane.open.iter().find(|&&s| self.is_solid(s));
         if let Some(next) = next
             && !hidden
@@ -347,8 +347,10 @@ impl<'a> Fold<'_, 'a> {
                 old = told.events.partition_point(|e| e.seq <= hi);
                 now.len() > had.len()
             }
-            None => entry.upto_seq > hi && !had.is_empty(),
+            None => false,
         };
+        // The trail tells a merge even where the events have been erased since.
+        let merges = merges || entry.upto_seq > run.upto;
         if merges {
             self.may_merge(entry, number)?;
             let taken = self.cut(entry, number, told, old)?;
@@ -419,8 +421,8 @@ impl<'a> Fold<'_, 'a> {
     }
 
     fn revision(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) -> Checked {
-        let Some(told) = told else { return Ok(()) };
         let run = &self.runs[&number];
+        let Some(told) = told.filter(|_| !run.unknown) else { return Ok(()) };
         let first = run.first_revision.unwrap_or_else(|| told.revision.saturating_sub(run.merges));
         if told.revision != first + run.merges {
             let what = format!("revision {}", told.revision);

@@ -73,6 +73,7 @@ impl<'a> Fold<'_, 'a> {
                 let latest =
                     self.lane.open.iter().filter_map(|&s| self.index.seqs[s as usize].received_at).max();
                 self.lane.window.shrunk(latest);
+                self.lane.makes_room = change == Change::Dropped;
             }
             Change::Merged => {
                 let into = entry.other_run.and_then(|other| self.runs.get_mut(&other));
@@ -261,6 +262,12 @@ impl<'a> Fold<'_, 'a> {
     fn split_off(&mut self, entry: &AuditEntry, number: u64) -> Checked {
         let parent = entry.other_run.filter(|other| self.lane.splitting.contains(other));
         let Some(parent) = parent else {
+            if self.truncated {
+                let mut run = Run::new(self.lane.id, State::Pending, Kind::Half);
+                (run.unknown, run.upto) = (true, entry.upto_seq);
+                self.runs.insert(number, run);
+                return Ok(());
+            }
             let what = format!("a half of {:?}, which was not split", entry.other_run);
             return Err(self.wrong(entry, Invariant::LegalMoves, what, "a split before it"));
         };

@@ -397,6 +397,35 @@ fn r19_dropped_deleted_and_purged_events_leave_the_open_run() {
 }
 
 #[test]
+fn r19_a_window_goes_on_when_its_only_event_makes_room() {
+    let window = Window::Quiet { quiet_ms: 100, max_wait_ms: 150 };
+    let mut story = Story::new(Policy { window, ..policy() });
+    story.append("a", "e1");
+    story.now += 90;
+    story.discard("a", "dropped", 1);
+    story.append("a", "e2");
+    story.now += 60;
+    story.fired_by = FiredBy::Cap;
+    let held = story.claim("a");
+    story.succeed(held);
+    // A deleted event takes its window with it.
+    breaks(&story.end(), NotEarly, |h| audit_of(h, "dropped", 0).change = "deleted".into());
+}
+
+#[test]
+fn r3_events_that_were_erased_since_do_not_hide_a_merge() {
+    let mut story = Story::new(Policy { retry_with: RetryWith::Newer, ..policy() });
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.append("a", "e2");
+    story.retry(held);
+    let held = story.claim_merging("a");
+    story.succeed(held);
+    story.erase("a");
+    breaks(&story.end(), Revision, |h| claim_of(h, 1).revision = 0);
+}
+
+#[test]
 fn r20_the_same_settle_gets_the_same_answer() {
     let mut story = Story::new(policy());
     story.append("a", "e1");
