@@ -3,12 +3,14 @@
 //! Quell never falls back: a store that cannot be opened is an error, never another store and never memory. A store that
 //! is there but busy is waited for, up to the start time-out.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell_core::error::StoreError;
+use quell_core::error::{StoreError, StoreResult};
 use quell_core::store::Store;
 use quell_store_sqlite::SqliteStore;
+pub use quell_store_sqlite::{BackedUp, Restored};
 
 use crate::clock;
 use crate::config::{StoreChoice, StoreKind};
@@ -25,6 +27,10 @@ pub enum OpenError {
     Memory(String),
     #[error("store {url}: {kind} is not available in this version yet; use \"sqlite:PATH\"")]
     NotYet { kind: &'static str, url: String },
+    #[error(
+        "store {url}: a {kind} database is backed up and restored with its own tools; this is for \"sqlite:PATH\""
+    )]
+    NoBackup { kind: &'static str, url: String },
     #[error("store {url} (from {origin}): {problem}")]
     Failed { url: String, origin: String, problem: StoreError },
 }
@@ -54,16 +60,50 @@ async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
         }
         StoreKind::Sqlite(path) => {
             let path = path.clone();
-            // Opening reads and may migrate the file: not on a thread that drives others.
-            let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path)).await;
-            let opened = opened.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
-            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| OpenError::Failed {
-                url: choice.url.to_string(),
-                origin: choice.origin.to_string(),
-                problem,
-            })
+            on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Store>)).await
         }
     }
+}
+
+/// Copies the chosen store into a new file while others use it; `progress` is told how many bytes of how many are done.
+/// For stores that are files: the others have tools of their own.
+pub async fn backup(
+    choice: &StoreChoice,
+    to: &Path,
+    progress: impl FnMut(u64, u64) + Send + 'static,
+) -> Result<BackedUp, OpenError> {
+    let (from, to) = (file_of(choice)?, to.to_path_buf());
+    on_file(choice, move || quell_store_sqlite::backup(&from, &to, progress)).await
+}
+
+/// Puts a backup in place as the chosen store. One that is already there is replaced only with `force`, and kept under
+/// another name.
+pub async fn restore(backup: &Path, choice: &StoreChoice, force: bool) -> Result<Restored, OpenError> {
+    let (backup, to) = (backup.to_path_buf(), file_of(choice)?);
+    on_file(choice, move || quell_store_sqlite::restore(&backup, &to, force)).await
+}
+
+fn file_of(choice: &StoreChoice) -> Result<PathBuf, OpenError> {
+    let others = |kind| Err(OpenError::NoBackup { kind, url: choice.url.to_string() });
+    match choice.url.kind() {
+        StoreKind::Sqlite(path) => Ok(path.clone()),
+        StoreKind::Postgres => others("PostgreSQL"),
+        StoreKind::Redis => others("Redis"),
+    }
+}
+
+/// Work on files takes its time: not on a thread that drives others.
+async fn on_file<T: Send + 'static>(
+    choice: &StoreChoice,
+    work: impl FnOnce() -> StoreResult<T> + Send + 'static,
+) -> Result<T, OpenError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
+    done.map_err(|problem| OpenError::Failed {
+        url: choice.url.to_string(),
+        origin: choice.origin.to_string(),
+        problem,
+    })
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ mod store;
 mod value;
 
 #[cfg(test)]
+mod policy_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 //! Promises of the configuration as a whole: precedence, checks over several values, and what `quell check` shows.
+//! Those of the policies of runs and of schedules are in `policy_tests.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn resolve(text: Option<&str>, vars: &[(&str, &str)], flags: Flags) -> Result<Settings, String> {
+pub(super) fn resolve(text: Option<&str>, vars: &[(&str, &str)], flags: Flags) -> Result<Settings, String> {
     let config = match text {
         Some(text) => {
             let config = Config::parse(text, "quell.toml").map_err(|e| e.to_string())?;
@@ -24,11 +25,11 @@ fn resolve(text: Option<&str>, vars: &[(&str, &str)], flags: Flags) -> Result<Se
     Settings::resolve(SettingsInput { config, env: &env(vars), flags }).map_err(|e| e.to_string())
 }
 
-fn settings(text: &str) -> Settings {
+pub(super) fn settings(text: &str) -> Settings {
     resolve(Some(text), &[], Flags::default()).unwrap()
 }
 
-fn refused(text: &str) -> String {
+pub(super) fn refused(text: &str) -> String {
     resolve(Some(text), &[], Flags::default()).unwrap_err()
 }
 
@@ -36,11 +37,11 @@ fn without_file(vars: &[(&str, &str)]) -> Result<Settings, String> {
     resolve(None, vars, Flags::default())
 }
 
-fn queue(settings: &Settings, name: &str) -> Arc<QueueSettings> {
+pub(super) fn queue(settings: &Settings, name: &str) -> Arc<QueueSettings> {
     settings.queue(&QueueName::new(name).unwrap()).unwrap()
 }
 
-fn secs(s: u64) -> Duration {
+pub(super) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 

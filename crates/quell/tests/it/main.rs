@@ -1,14 +1,19 @@
-//! The worker and the engine from outside, over the memory store (and the examples over SQLite).
+//! The worker and the engine from outside, over the memory store, and over SQLite where the store has a part in it.
 //!
 //! Time is the runtime's paused clock wherever possible: minutes pass in milliseconds, and nothing depends on how busy
 //! the machine is.
 
 mod appending;
 mod examples;
+mod following;
+mod giving_way;
 mod idle;
 mod idle_sqlite;
 mod lanes;
 mod leases;
+mod operating;
 mod outcomes;
+mod schedules;
+mod steps;
 mod stopping;
 mod support;

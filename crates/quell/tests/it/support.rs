@@ -20,6 +20,7 @@ use quell::quell_core::store::{
     SweepRequest, Swept, Wakeups,
 };
 use quell::{Engine, Quell, Queue, Shutdown, Worker, WorkerOptions, WorkerReport};
+use quell_store_sqlite::SqliteStore;
 use tokio::task::JoinHandle;
 
 /// What a store call does instead of answering.
@@ -164,9 +165,19 @@ pub(crate) async fn engine_with(
     concurrency: usize,
     grace: Duration,
 ) -> (Engine, WorkerOptions) {
+    engine_over(store.clone(), queues, concurrency, grace).await
+}
+
+/// The same over any store.
+pub(crate) async fn engine_over(
+    store: Arc<dyn Store>,
+    queues: &[(&str, Queue)],
+    concurrency: usize,
+    grace: Duration,
+) -> (Engine, WorkerOptions) {
     static SEED: AtomicU64 = AtomicU64::new(1);
     let chance = Arc::new(Chance::seeded(SEED.fetch_add(1, Ordering::SeqCst)));
-    let mut builder = Quell::with_store(store.clone()).concurrency(concurrency).grace(grace);
+    let mut builder = Quell::with_store(store).concurrency(concurrency).grace(grace);
     for (name, queue) in queues {
         builder = builder.queue(name, queue.clone());
     }
@@ -213,9 +224,9 @@ pub(crate) async fn pass(ms: u64) {
     quell::clock::sleep(Duration::from_millis(ms)).await;
 }
 
-/// Lets paused time pass until something is so; fails after an hour of it.
+/// Lets time pass until something is so; fails after ten minutes of it.
 pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    for _ in 0..3_600_000 {
+    for _ in 0..600_000 {
         if so().await {
             return;
         }
@@ -259,5 +270,52 @@ pub(crate) struct Inside(Arc<Crowd>);
 impl Drop for Inside {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A SQLite file that lives as long as its test.
+pub(crate) struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    pub(crate) fn new() -> Self {
+        File { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Opened anew: like another process on the same file.
+    pub(crate) fn open(&self) -> Arc<dyn Store> {
+        SqliteStore::open(&self.path("q.db")).unwrap()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// The payloads of a run, for tests that look at what was handed over.
+pub(crate) fn numbers(run: &quell::Run) -> Vec<u64> {
+    run.events().iter().map(|event| event.payload.parse().unwrap()).collect()
+}
+
+/// What handlers leave behind for their test.
+#[derive(Debug)]
+pub(crate) struct Notes<T>(Mutex<Vec<T>>);
+
+impl<T: Clone> Notes<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Notes(Mutex::new(Vec::new())))
+    }
+
+    pub(crate) fn add(&self, note: T) {
+        self.0.lock().unwrap().push(note);
+    }
+
+    pub(crate) fn all(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
     }
 }
