@@ -23,7 +23,9 @@ impl Chance {
 
     /// The generator of one named thing.
     pub fn keyed(seed: u64, key: [u64; 3]) -> Self {
-        Chance(key.into_iter().fold(mix(seed ^ STEP), |state, part| mix(state ^ mix(part.wrapping_add(STEP)))))
+        Chance(
+            key.into_iter().fold(mix(seed ^ STEP), |state, part| mix(state ^ mix(part.wrapping_add(STEP)))),
+        )
     }
 
     pub fn number(&mut self) -> u64 {

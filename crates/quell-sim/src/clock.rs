@@ -11,8 +11,8 @@ use quell_core::clock::{Clock, Tick, Timestamp};
 /// A moment in the life of the world, in true milliseconds.
 pub(crate) type Moment = u64;
 
-/// An ordinary Monday morning.
-const BEGIN: i64 = 1_767_600_000_000;
+/// An ordinary Monday morning, shortly before the minute at which schedules fire.
+const BEGIN: i64 = 1_767_599_997_500;
 
 /// The store's clock, set by the world.
 #[derive(Debug)]

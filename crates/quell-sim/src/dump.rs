@@ -14,6 +14,7 @@ use quell_core::lifecycle::RunState;
 
 use crate::call::ready;
 use crate::record;
+use crate::seen::Sight;
 use crate::world::World;
 
 const PAGE: usize = 1_000;
@@ -39,6 +40,9 @@ impl World {
         let rows = self.run_rows();
         let audit = self.audit();
         let aside: u64 = stats.iter().map(|s| s.totals.delayed).sum();
+        if self.seen.of(Sight::HandPutSchedule) > 0 {
+            self.look_for_fires();
+        }
         let mut events = self.events(&rows);
         if events.len() as u64 != verified.events + aside {
             self.add_unknown(&rows, &mut events);
@@ -143,6 +147,24 @@ impl World {
         }
     }
 
+    /// What a schedule fired may still be aside, where it is found by its id alone: the schedule and the minute.
+    fn look_for_fires(&mut self) {
+        const MINUTE: i64 = 60_000;
+        let last = self.store_now() / MINUTE;
+        let lanes: Vec<(LaneKey, Name)> =
+            self.recorder.lanes().map(|(k, n)| (k.clone(), n.clone())).collect();
+        for (minute, name) in (last - 2..=last).flat_map(|m| [(m, "s0"), (m, "s1")]) {
+            let at = quell_core::clock::Timestamp::from_millis(minute * MINUTE);
+            let id = EventId::new(format!("schedule/{name}/{at}")).expect("a short text");
+            for (key, lane) in &lanes {
+                let place = self.read(Inspect::Event(key.clone(), id.clone()));
+                if let Inspected::Event(Some(place)) = place {
+                    self.recorder.made_itself(key, lane, id.as_str(), &place.event.payload);
+                }
+            }
+        }
+    }
+
     /// Every event that was ever sent and is still there.
     fn events(&self, rows: &BTreeMap<u64, RunRow>) -> Vec<DumpEvent> {
         let lanes: BTreeMap<&Name, &LaneKey> = self.recorder.lanes().map(|(key, name)| (name, key)).collect();
@@ -150,7 +172,9 @@ impl World {
         for (name, id) in &self.recorder.sent {
             let Some(lane) = lanes.get(name) else { continue };
             let id = EventId::new(&**id).expect("it was sent under this id");
-            let Inspected::Event(Some(place)) = self.read(Inspect::Event((*lane).clone(), id)) else { continue };
+            let Inspected::Event(Some(place)) = self.read(Inspect::Event((*lane).clone(), id)) else {
+                continue;
+            };
             let run = place.run_id.and_then(|run| rows.get(&run.number));
             found.push(self.dump_event(lane, &place.event, run, place.ready_at.is_some()));
         }

@@ -50,11 +50,21 @@ enum Act {
     Work(u64),
     Extend,
     /// Look whether a step is known, or record the intent; its work and its result follow.
-    Begin { name: u8, once: bool },
-    Finish { name: u8, once: bool },
-    Hold { if_head: bool },
+    Begin {
+        name: u8,
+        once: bool,
+    },
+    Finish {
+        name: u8,
+        once: bool,
+    },
+    Hold {
+        if_head: bool,
+    },
     Sink,
-    Squat { same: bool },
+    Squat {
+        same: bool,
+    },
     Forget,
     End,
 }
@@ -147,7 +157,8 @@ impl World {
         let lease = self.lease_of(&batch);
         let mut acts = Vec::new();
         let mut work = c.below(30);
-        work += if slow { c.between(50, lease) } else { 0 } + if very { c.between(lease, 3 * lease) } else { 0 };
+        work +=
+            if slow { c.between(50, lease) } else { 0 } + if very { c.between(lease, 3 * lease) } else { 0 };
         while extends && work > 0 {
             let piece = work.min(lease / 3 + 1);
             acts.extend([Act::Work(piece), Act::Extend]);
@@ -225,7 +236,9 @@ impl World {
 
     pub(crate) fn handler_timer(&mut self, node: usize, run: u64, wish: u32) {
         let process = 1 + node as u64;
-        let Some(handler) = self.nodes[node].handlers.get_mut(&run).filter(|h| h.wish == wish) else { return };
+        let Some(handler) = self.nodes[node].handlers.get_mut(&run).filter(|h| h.wish == wish) else {
+            return;
+        };
         if !std::mem::replace(&mut handler.begun, true) {
             let Batch { run_id, token, .. } = handler.batch;
             let seqs = handler.batch.events.iter().map(|e| e.seq).collect();
@@ -325,7 +338,8 @@ impl World {
         let id = EventId::new(format!("{}/1", handler.batch.run_id)).expect("a short text");
         event.id = NewEventId::Given(id);
         if !same {
-            event.payload = Payload::of(&serde_json::json!({ "squatter": handler.batch.run_id }));
+            // Another payload of the same size.
+            event.payload = Payload::of(&serde_json::json!({ "after": handler.batch.run_id, "n": 9 }));
         }
         Some(event)
     }
@@ -381,12 +395,10 @@ impl World {
                     }
                 }
             }
-            (Act::Extend, Reply::Extend(Ok(extended))) => {
-                if (extended.interrupt || extended.cancel) && !handler.deaf {
-                    let gives_way = if extended.interrupt { Verdict::Interrupted } else { Verdict::Release };
-                    handler.ending.how = How::Verdict(gives_way);
-                    handler.at = handler.acts.len() - 1;
-                }
+            (Act::Extend, Reply::Extend(Ok(told))) if (told.interrupt || told.cancel) && !handler.deaf => {
+                let gives_way = if told.interrupt { Verdict::Interrupted } else { Verdict::Release };
+                handler.ending.how = How::Verdict(gives_way);
+                handler.at = handler.acts.len() - 1;
             }
             _ => {}
         }
@@ -465,7 +477,8 @@ impl World {
             None if handler.settled < 2 && handler.ending.otherwise => {
                 handler.settled = 2;
                 if let Some((request, _)) = &mut handler.settle {
-                    let other = if request.verdict == Verdict::Failed { Verdict::Succeeded } else { Verdict::Failed };
+                    let other =
+                        if request.verdict == Verdict::Failed { Verdict::Succeeded } else { Verdict::Failed };
                     request.verdict = other;
                 }
                 self.wait(node, run, chance);

@@ -58,7 +58,12 @@ fn survey(first: u64, count: u64) {
         if let Err(failure) = quell_sim::run(seed, &real) {
             let kind = match &failure.problem {
                 Problem::Broken(violation) => {
-                    format!("{}: {} / {}", violation.invariant, plain(&violation.what), plain(&violation.expected))
+                    format!(
+                        "{}: {} / {}",
+                        violation.invariant,
+                        plain(&violation.what),
+                        plain(&violation.expected)
+                    )
                 }
                 Problem::Equation(all) => format!("equation: {}", plain(&all.join(", "))),
                 Problem::Stuck(_) => "stuck".to_owned(),
@@ -76,10 +81,7 @@ fn survey(first: u64, count: u64) {
 /// What makes things vanish, if it happened: much of a history is judged otherwise then.
 fn circumstances(history: &[Record]) -> String {
     let erases = |r: &Record| {
-        matches!(
-            r.op,
-            Some(Op::Control { action: Action::EraseLane { .. } | Action::EraseEvent { .. } })
-        )
+        matches!(r.op, Some(Op::Control { action: Action::EraseLane { .. } | Action::EraseEvent { .. } }))
     };
     let restores = |r: &Record| matches!(r.op, Some(Op::Restore { .. }));
     let forgets = |r: &Record| matches!(&r.op, Some(Op::Dump(dump)) if dump.audit_from.is_some());

@@ -137,7 +137,8 @@ impl Node {
     pub(crate) fn hears(&mut self) -> bool {
         let Some(process) = self.process() else { return false };
         // Running handlers listen, too: they may have been interrupted or cancelled.
-        if process.rung || !(process.machine.listens() || !process.runs.is_empty()) {
+        let wanted = process.machine.listens() || !process.runs.is_empty();
+        if process.rung || !wanted {
             return false;
         }
         let mut woken = process.listener.woken();
@@ -383,10 +384,8 @@ impl World {
                 }
             }
             RunEffect::Settle(request) => {
-                let own_delay = matches!(
-                    request.verdict,
-                    quell_core::outcome::Verdict::Retry { after: Some(_) }
-                );
+                let own_delay =
+                    matches!(request.verdict, quell_core::outcome::Verdict::Retry { after: Some(_) });
                 self.ask(driver, Request::Settle { request, own_delay });
             }
             RunEffect::WakeAt(at) => {

@@ -123,9 +123,11 @@ impl World {
             Hand::PauseLane(l) => {
                 (Sight::HandPauseLane, ControlAction::PauseLane(key(l)), Action::PauseLane { lane: name(l) })
             }
-            Hand::ResumeLane(l) => {
-                (Sight::HandResumeLane, ControlAction::ResumeLane(key(l)), Action::ResumeLane { lane: name(l) })
-            }
+            Hand::ResumeLane(l) => (
+                Sight::HandResumeLane,
+                ControlAction::ResumeLane(key(l)),
+                Action::ResumeLane { lane: name(l) },
+            ),
             Hand::PauseQueue(q) => {
                 let action = ControlAction::PauseQueue(self.scope(q));
                 (Sight::HandPauseQueue, action, Action::PauseQueue { queue: self.queue_name(q) })
@@ -141,13 +143,17 @@ impl World {
                 (Sight::HandCancel, action, Action::Cancel { lane: name(lane) })
             }
             Hand::Redrive { lane, head, part, fresh } => return self.redrive(lane, head, part, fresh, c),
-            Hand::PurgeDead(l) => (Sight::HandPurgeDead, self.purge(l, PurgeWhat::Dead), Action::Purge { lane: name(l) }),
+            Hand::PurgeDead(l) => {
+                (Sight::HandPurgeDead, self.purge(l, PurgeWhat::Dead), Action::Purge { lane: name(l) })
+            }
             Hand::PurgeDelayed(l) => {
                 (Sight::HandPurgeDelayed, self.purge(l, PurgeWhat::Delayed), Action::Purge { lane: name(l) })
             }
-            Hand::PurgeBuffered(l) => {
-                (Sight::HandPurgeBuffered, self.purge(l, PurgeWhat::Buffered), Action::Purge { lane: name(l) })
-            }
+            Hand::PurgeBuffered(l) => (
+                Sight::HandPurgeBuffered,
+                self.purge(l, PurgeWhat::Buffered),
+                Action::Purge { lane: name(l) },
+            ),
             Hand::EraseLane(l) => {
                 (Sight::HandEraseLane, ControlAction::EraseLane(key(l)), Action::EraseLane { lane: name(l) })
             }
@@ -232,7 +238,8 @@ impl World {
     }
 
     fn some_event(&self, lane: usize, c: &mut Chance, waiting: bool) -> Option<EventId> {
-        let wanted = |r: &&RunRow| r.events > 0 && (!waiting || (r.state == RunState::Pending && r.claims == 0));
+        let wanted =
+            |r: &&RunRow| r.events > 0 && (!waiting || (r.state == RunState::Pending && r.claims == 0));
         let runs = self.runs_of(lane);
         let runs: Vec<&RunRow> = runs.iter().filter(wanted).collect();
         let run = runs.get(c.index(runs.len()))?;

@@ -60,13 +60,30 @@ impl QueueShape {
 pub enum Item {
     Worker(WorkerPlan),
     Puller(PullerPlan),
-    Rule { queue: usize, rule: Rule },
-    Habit { habit: Habit, percent: u64 },
-    Send { at: u64, send: SendPlan },
-    Hand { at: u64, hand: Hand },
-    Fault { at: u64, fault: Fault },
+    Rule {
+        queue: usize,
+        rule: Rule,
+    },
+    Habit {
+        habit: Habit,
+        percent: u64,
+    },
+    Send {
+        at: u64,
+        send: SendPlan,
+    },
+    Hand {
+        at: u64,
+        hand: Hand,
+    },
+    Fault {
+        at: u64,
+        fault: Fault,
+    },
     /// Was taken away; the places of the others stay.
-    Absent { node: bool },
+    Absent {
+        node: bool,
+    },
 }
 
 /// A worker process: the shipped loop, drivers and sweeper.
@@ -103,11 +120,17 @@ pub enum Rule {
     OnFailed(OnFailed),
     Lease(u64),
     MaxRunning(u32),
-    Notify { failed_only: bool },
+    Notify {
+        failed_only: bool,
+    },
     LaneEvents(u64),
     DropOldest,
     ContentDedupe,
-    Backoff { base: u64, cap: u64, jitter: f64 },
+    Backoff {
+        base: u64,
+        cap: u64,
+        jitter: f64,
+    },
     TimeLimit(u64),
     /// Between telling a handler and stopping it.
     StopGrace(u64),
@@ -223,18 +246,42 @@ pub enum Hand {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    Crash { node: usize, down: u64 },
+    Crash {
+        node: usize,
+        down: u64,
+    },
     /// The whole process stands still and wakes as a zombie; `frozen` when its clock did, too.
-    Pause { node: usize, length: u64, frozen: bool },
+    Pause {
+        node: usize,
+        length: u64,
+        frozen: bool,
+    },
     /// Asked to stop, perhaps twice, and started again.
-    Shutdown { node: usize, down: u64, twice: bool },
+    Shutdown {
+        node: usize,
+        down: u64,
+        twice: bool,
+    },
     /// The wall clock of a process jumps against its monotonic one.
-    WallJump { node: usize, by: i64 },
-    StoreForward { by: u64 },
-    StoreStops { length: u64 },
-    Trouble { kind: Trouble, length: u64, percent: u64 },
+    WallJump {
+        node: usize,
+        by: i64,
+    },
+    StoreForward {
+        by: u64,
+    },
+    StoreStops {
+        length: u64,
+    },
+    Trouble {
+        kind: Trouble,
+        length: u64,
+        percent: u64,
+    },
     /// Notifications get lost.
-    Deafness { length: u64 },
+    Deafness {
+        length: u64,
+    },
     Backup,
     Restore,
 }

@@ -85,10 +85,10 @@ impl Recorder {
                     }
                 }
             }
-            (Some(Op::Control { action: history::Action::EraseLane { lane } }), Reply::Control(Ok(r))) => {
-                if r.changed {
-                    self.erased.push((at, lane.clone()));
-                }
+            (Some(Op::Control { action: history::Action::EraseLane { lane } }), Reply::Control(Ok(r)))
+                if r.changed =>
+            {
+                self.erased.push((at, lane.clone()));
             }
             (_, Reply::Claim(Ok(r))) => {
                 for batch in &r.batches {
@@ -140,9 +140,13 @@ impl Recorder {
                 match &r.action {
                     StepAction::Read => Op::StepBegin { run, token, revision, name, once: false },
                     StepAction::Begin => Op::StepBegin { run, token, revision, name, once: true },
-                    StepAction::Finish(value) => {
-                        Op::StepFinish { run, token, revision, name, value: hash(value.to_string().as_bytes()) }
-                    }
+                    StepAction::Finish(value) => Op::StepFinish {
+                        run,
+                        token,
+                        revision,
+                        name,
+                        value: hash(value.to_string().as_bytes()),
+                    },
                 }
             }
             Request::Settle { request: r, own_delay } => {
@@ -153,7 +157,9 @@ impl Recorder {
                     verdict: verdict(r.verdict.kind()),
                     if_head: r.if_head,
                     own_delay: *own_delay,
-                    follow_ups: carried.map(|e| history::NewEvent { delayed: true, ..self.new_event(&e) }).collect(),
+                    follow_ups: carried
+                        .map(|e| history::NewEvent { delayed: true, ..self.new_event(&e) })
+                        .collect(),
                 }
             }
             Request::Sweep(_) => Op::Sweep,
@@ -242,7 +248,9 @@ impl Recorder {
             Reply::Step(Ok(r)) => Answer::Step(match r {
                 store::StepAnswer::New | store::StepAnswer::Begun => StepAnswer::Begun,
                 store::StepAnswer::Unknown => StepAnswer::Unknown,
-                store::StepAnswer::Done { value, .. } => StepAnswer::Value(hash(value.to_string().as_bytes())),
+                store::StepAnswer::Done { value, .. } => {
+                    StepAnswer::Value(hash(value.to_string().as_bytes()))
+                }
             }),
             Reply::Settle(Ok(r)) => Answer::Settled {
                 state: state(r.state),
@@ -280,9 +288,10 @@ impl Recorder {
     }
 }
 
-/// Fired by a schedule, telling of a run's end, or buried under a new id because its own was taken.
+/// Fired by a schedule, telling of a run's end, or kept under a new id because its own was taken.
 pub(crate) fn is_made_by_store(id: &str) -> bool {
-    id.starts_with("schedule/") || id.ends_with("/notify") || id.starts_with("conflict_")
+    let made = ["schedule/", "conflict_", "purged_"];
+    made.iter().any(|start| id.starts_with(start)) || id.ends_with("/notify")
 }
 
 fn receipt(r: &store::Receipt) -> Receipt {

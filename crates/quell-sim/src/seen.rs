@@ -95,6 +95,10 @@ impl Seen {
         self.sights[sight as usize] += 1;
     }
 
+    pub fn of(&self, sight: Sight) -> u64 {
+        self.sights[sight as usize]
+    }
+
     pub(crate) fn saw_habit(&mut self, habit: Habit) {
         self.habits[habit as usize] += 1;
     }

@@ -57,14 +57,31 @@ pub(crate) enum What {
     /// Its answer arrives.
     Answer(usize),
     /// A timer that was wished for; an older wish than the latest is nothing.
-    Timer { who: Who, wish: u32 },
+    Timer {
+        who: Who,
+        wish: u32,
+    },
     /// The store's bell is heard.
-    Bell { node: usize, life: u32 },
+    Bell {
+        node: usize,
+        life: u32,
+    },
     /// A handler that was told to stop has stopped.
-    Stopped { node: usize, life: u32, run: u64 },
+    Stopped {
+        node: usize,
+        life: u32,
+        run: u64,
+    },
     /// A run is over for its worker.
-    Ended { node: usize, life: u32, run: u64 },
-    Restart { node: usize, life: u32 },
+    Ended {
+        node: usize,
+        life: u32,
+        run: u64,
+    },
+    Restart {
+        node: usize,
+        life: u32,
+    },
     /// The faults are over.
     Heal,
     /// Is everything done?
@@ -262,13 +279,11 @@ impl World {
                 Gate::Later(at) => self.later(at, What::Timer { who, wish }),
                 Gate::Gone => {}
             },
-            What::Bell { node, life } => {
-                match self.gate(Who::Part { node, life, part: Part::Loop }) {
-                    Gate::Open => self.bell(node),
-                    Gate::Later(at) => self.later(at, What::Bell { node, life }),
-                    Gate::Gone => {}
-                }
-            }
+            What::Bell { node, life } => match self.gate(Who::Part { node, life, part: Part::Loop }) {
+                Gate::Open => self.bell(node),
+                Gate::Later(at) => self.later(at, What::Bell { node, life }),
+                Gate::Gone => {}
+            },
             What::Stopped { node, life, run } => {
                 match self.gate(Who::Part { node, life, part: Part::Handler(run) }) {
                     Gate::Open => self.stopped(node, run),
@@ -276,13 +291,11 @@ impl World {
                     Gate::Gone => {}
                 }
             }
-            What::Ended { node, life, run } => {
-                match self.gate(Who::Part { node, life, part: Part::Loop }) {
-                    Gate::Open => self.run_ended(node, run),
-                    Gate::Later(at) => self.later(at, What::Ended { node, life, run }),
-                    Gate::Gone => {}
-                }
-            }
+            What::Ended { node, life, run } => match self.gate(Who::Part { node, life, part: Part::Loop }) {
+                Gate::Open => self.run_ended(node, run),
+                Gate::Later(at) => self.later(at, What::Ended { node, life, run }),
+                Gate::Gone => {}
+            },
             What::Restart { node, life } => {
                 if self.nodes[node].life == life {
                     self.start(node);

@@ -6,8 +6,8 @@
 //! nothing is lost, and no refusal was a lie.
 
 mod exhaustive {
-    pub mod caller;
-    pub mod stories;
+    pub(crate) mod caller;
+    pub(crate) mod stories;
 }
 
 use exhaustive::caller::{Caller, Fault};
@@ -53,6 +53,18 @@ fn a_long_outage_ends_as_well() {
             check(name, *story, &all, &expected);
         }
     }
+}
+
+/// The tester is tested: a caller that repeats without saying so makes two events of one, and is found out.
+#[test]
+fn a_caller_that_guesses_is_found_out() {
+    let guesses = |faults: &[(usize, Fault)]| {
+        let mut caller = Caller::guessing(faults);
+        STORIES[0].1(&mut caller);
+        caller.picture()
+    };
+    let lost = std::panic::catch_unwind(|| guesses(&[(0, Fault::LostAfter)]));
+    assert!(lost.is_err() || lost.is_ok_and(|picture| picture != guesses(&[])));
 }
 
 fn undisturbed(name: &str, story: fn(&mut Caller)) -> (usize, String) {

@@ -54,8 +54,11 @@ pub(super) fn of(plan: &Plan) -> Vec<QueuePolicy> {
     let mut policies = Vec::new();
     for (place, mut parts) in all.into_iter().enumerate() {
         if let Some(failed_only) = parts.notify.filter(|_| place != last) {
-            let on =
-                if failed_only { vec![RunState::Failed] } else { vec![RunState::Succeeded, RunState::Failed] };
+            let on = if failed_only {
+                vec![RunState::Failed]
+            } else {
+                vec![RunState::Succeeded, RunState::Failed]
+            };
             let queue = plan.shape.queues[last].name.clone();
             parts.run.notify = Some(Arc::new(Notify { queue, on, policy: notices.clone() }));
         }
@@ -86,7 +89,12 @@ fn plain() -> Parts {
     Parts {
         append: AppendPolicy { window: Window::none(), ..AppendPolicy::default() },
         run: RunPolicy { lease, max_attempts: retry.attempts, ..RunPolicy::default() },
-        settings: RunSettings { lease, retry, look_every: Duration::from_millis(300), ..RunSettings::default() },
+        settings: RunSettings {
+            lease,
+            retry,
+            look_every: Duration::from_millis(300),
+            ..RunSettings::default()
+        },
         notify: None,
     }
 }

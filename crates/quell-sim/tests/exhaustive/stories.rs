@@ -13,7 +13,7 @@ use quell_core::window::WindowPolicy;
 use super::caller::Caller;
 
 /// The queues of the stories: one for each rule that matters.
-pub mod queue {
+pub(crate) mod queue {
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -23,27 +23,29 @@ pub mod queue {
     use quell_core::store::{ClaimQueue, RunPolicy};
     use quell_core::window::Window;
 
-    pub const NAMES: [&str; 7] = ["plain", "gate", "interrupt", "block", "bisect", "told", "notices"];
+    pub(crate) const NAMES: [&str; 7] = ["plain", "gate", "interrupt", "block", "bisect", "told", "notices"];
 
-    pub fn name(text: &str) -> QueueName {
+    pub(crate) fn name(text: &str) -> QueueName {
         QueueName::new(text).expect("a name of ours")
     }
 
-    pub fn lane(queue: &str, key: &str) -> LaneKey {
+    pub(crate) fn lane(queue: &str, key: &str) -> LaneKey {
         LaneKey::new(name(queue), Key::new(key).expect("a key of ours"))
     }
 
-    pub fn append() -> AppendPolicy {
+    pub(crate) fn append() -> AppendPolicy {
         AppendPolicy { window: Window::none(), ..AppendPolicy::default() }
     }
 
-    pub fn all() -> Vec<ClaimQueue> {
+    pub(crate) fn all() -> Vec<ClaimQueue> {
         let queue = |text: &&str| {
             let mut rules = RunRules::default();
             let mut notify = None;
             match *text {
                 "gate" => (rules.during_run, rules.retry_with) = (DuringRun::Gate, RetryWith::Newer),
-                "interrupt" => (rules.during_run, rules.retry_with) = (DuringRun::Interrupt, RetryWith::Newer),
+                "interrupt" => {
+                    (rules.during_run, rules.retry_with) = (DuringRun::Interrupt, RetryWith::Newer)
+                }
                 "block" => rules.on_failed = OnFailed::Block,
                 "bisect" => rules.on_failed = OnFailed::Bisect,
                 "told" => {
@@ -52,7 +54,13 @@ pub mod queue {
                 }
                 _ => {}
             }
-            let policy = RunPolicy { lease: Duration::from_secs(10), max_attempts: 3, max_running: None, rules, notify };
+            let policy = RunPolicy {
+                lease: Duration::from_secs(10),
+                max_attempts: 3,
+                max_running: None,
+                rules,
+                notify,
+            };
             ClaimQueue { queue: name(text), policy: Arc::new(policy), max: 10 }
         };
         NAMES.iter().map(queue).collect()
@@ -63,7 +71,7 @@ use queue::lane;
 
 type Story = fn(&mut Caller);
 
-pub const STORIES: &[(&str, Story)] = &[
+pub(crate) const STORIES: &[(&str, Story)] = &[
     ("append with made ids", append_made),
     ("append with given ids", append_given),
     ("append what is known", append_known),
@@ -123,7 +131,11 @@ fn given(lane: LaneKey, text: &str) -> NewEvent {
 
 fn verdict(batch: &Batch, verdict: Verdict) -> SettleRequest {
     let delay = Duration::from_millis(500);
-    SettleRequest { delay, error: Some("drawn".into()), ..SettleRequest::new(batch.run_id, batch.token, verdict) }
+    SettleRequest {
+        delay,
+        error: Some("drawn".into()),
+        ..SettleRequest::new(batch.run_id, batch.token, verdict)
+    }
 }
 
 /// Sends events `names` to one lane and takes them all.
@@ -160,7 +172,8 @@ fn append_known(c: &mut Caller) {
 }
 
 fn append_full(c: &mut Caller) {
-    let policy = quell_core::event::AppendPolicy { lane_events: 2, overflow: Overflow::DropOldest, ..queue::append() };
+    let policy =
+        quell_core::event::AppendPolicy { lane_events: 2, overflow: Overflow::DropOldest, ..queue::append() };
     let policy = std::sync::Arc::new(policy);
     for n in ["a", "b", "c", "d"] {
         let event = NewEvent { policy: policy.clone(), ..made(lane("plain", "k"), n) };
@@ -176,7 +189,8 @@ fn append_equal(c: &mut Caller) {
     let policy = quell_core::event::AppendPolicy { content_dedupe: true, ..queue::append() };
     let policy = std::sync::Arc::new(policy);
     for name in ["a", "b"] {
-        let event = NewEvent { payload: payload("same"), policy: policy.clone(), ..made(lane("plain", "k"), name) };
+        let event =
+            NewEvent { payload: payload("same"), policy: policy.clone(), ..made(lane("plain", "k"), name) };
         c.append(&[event]).expect("there is room");
     }
     assert_eq!(c.claim_one().events.len(), 1);
@@ -451,7 +465,8 @@ fn purge(c: &mut Caller) {
     for what in [PurgeWhat::Dead, PurgeWhat::Buffered, PurgeWhat::Delayed] {
         let (queue, key) = (queue::name("plain"), Some(lane("plain", "k").key));
         let purge = Purge { queue, tenant: None, key, what, dry_run: false };
-        assert_eq!(c.control(ControlAction::Purge(purge)).expect("it can be purged").more, false);
+        let purged = c.control(ControlAction::Purge(purge)).expect("it can be purged");
+        assert!(!purged.more);
     }
 }
 
@@ -491,7 +506,8 @@ fn schedules(c: &mut Caller) {
     let batch = c.claim_one();
     c.settle(&verdict(&batch, Verdict::Succeeded)).expect("it is held");
     let tenant = quell_core::event::Tenant::none();
-    c.control(ControlAction::RemoveSchedule { tenant, name: "every-minute".into() }).expect("it can be removed");
+    c.control(ControlAction::RemoveSchedule { tenant, name: "every-minute".into() })
+        .expect("it can be removed");
     c.wait(60_000);
     assert!(c.claim(1).is_empty());
 }
