@@ -14,11 +14,13 @@ use futures_util::future::BoxFuture;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Tick;
 use quell_core::event::{QueueName, Tenant};
+use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::DuringRun;
 use quell_core::step::{
     LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
     RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
 };
+use quell_core::store::{ClaimRequest, Claimed, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -318,7 +320,14 @@ impl Performer {
                 self.call = Some(Box::pin(async move { LoopInput::Swept(store.sweep(request).await) }));
             }
             LoopEffect::Claim(request) => {
-                self.call = Some(Box::pin(async move { LoopInput::Claimed(store.claim(request).await) }));
+                let until_idle = self.worker.settings.until_idle && self.live.is_empty();
+                self.call = Some(Box::pin(async move {
+                    let mut answer = store.claim(request.clone()).await;
+                    if let (true, Ok(claimed)) = (until_idle, &mut answer) {
+                        forget_schedules(&*store, &request, claimed).await;
+                    }
+                    LoopInput::Claimed(answer)
+                }));
             }
             LoopEffect::Run { batch, slot, sent } => self.start(batch, slot, sent, None),
             LoopEffect::HandBack { batch, slot, sent } => {
@@ -405,6 +414,21 @@ impl Performer {
             LoopInput::Swept(Err(error)) => observe::store_failed(&self.worker.id, "sweep", error),
             _ => {}
         }
+    }
+}
+
+/// A schedule will fire for ever, so the next fire alone is no reason for `until_idle` to stay: when no event of these
+/// queues waits, runs or is delayed, nothing is left.
+async fn forget_schedules(store: &dyn Store, request: &ClaimRequest, claimed: &mut Claimed) {
+    let later = claimed.next_at.is_some_and(|next| next > claimed.now);
+    if !claimed.batches.is_empty() || !later {
+        return;
+    }
+    // Without an answer it stays; the next round asks again.
+    let Ok(Inspected::Stats(stats)) = store.inspect(Inspect::Stats).await else { return };
+    let mut ours = stats.iter().filter(|q| request.policy_for(&q.tenant, &q.queue).is_some());
+    if ours.all(|q| q.totals.delayed + q.totals.buffered + q.totals.in_flight == 0) {
+        claimed.next_at = None;
     }
 }
 

@@ -45,6 +45,14 @@ fn a_retry_takes_newer_events_in_where_runs_give_way() {
 }
 
 #[test]
+fn a_gate_that_nobody_asks_at_is_a_warning() {
+    let exec = settings("[queues.a]\nduring_run = \"gate\"\nhandler = { exec = [\"./x\"] }\n");
+    assert_eq!(exec.warnings.len(), 1);
+    assert!(exec.warnings[0].starts_with("queue a: a program cannot ask at the gate"), "{:?}", exec.warnings);
+    assert!(settings("[queues.a]\nduring_run = \"gate\"\nhandler = \"pull\"\n").warnings.is_empty());
+}
+
+#[test]
 fn overflow_and_content_dedupe_reach_the_append() {
     let usual = queue(&settings("[queues.a]\n"), "a");
     assert_eq!((usual.append.overflow, usual.append.content_dedupe), (Overflow::Reject, false));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::event::QueueName;
+use quell_core::lane::DuringRun;
 use quell_core::limits;
 
 use super::error::{ConfigError, Place, distance};
@@ -20,7 +21,8 @@ use super::schedule::{never_fires, resolve_schedule};
 use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
-    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, Settings, SettingsInput, WorkerSettings,
+    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings, Settings, SettingsInput,
+    WorkerSettings,
 };
 
 /// The longest of the small waits of a worker; more is a mistake.
@@ -105,6 +107,7 @@ impl Settings {
         };
         let mut warnings = misspelt_names(r.env);
         warnings.extend(schedules.iter().filter_map(never_fires));
+        warnings.extend(queues.values().filter_map(|queue| never_asks(queue)));
         Ok(Settings {
             store,
             listen,
@@ -120,7 +123,7 @@ impl Settings {
     }
 }
 
-type DefaultQueues = (Option<Arc<super::QueueSettings>>, BTreeMap<QueueName, Arc<super::QueueSettings>>);
+type DefaultQueues = (Option<Arc<QueueSettings>>, BTreeMap<QueueName, Arc<QueueSettings>>);
 
 impl Resolver<'_> {
     fn store(&mut self, flags: &Flags, file: Option<Written<String>>) -> Result<StoreChoice, ConfigError> {
@@ -304,6 +307,18 @@ fn check_address(text: &str) -> Result<(), String> {
         return Err(problem);
     }
     Ok(())
+}
+
+/// A gate that nobody asks at would be ignored in silence.
+fn never_asks(queue: &QueueSettings) -> Option<String> {
+    let gate = queue.run.rules.during_run == DuringRun::Gate;
+    (gate && matches!(queue.handler, HandlerSettings::Exec(_))).then(|| {
+        format!(
+            "queue {}: a program cannot ask at the gate, so with during_run = \"gate\" newer events wait for the next run \
+             as with \"queue\"; use \"interrupt\" to start over with them",
+            queue.name
+        )
+    })
 }
 
 /// A variable that is almost one of ours would be ignored in silence; say so.

@@ -2,12 +2,18 @@
 
 use std::sync::Mutex;
 
+#[path = "../../examples/gate.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
+mod gate;
 #[path = "../../examples/graceful_shutdown.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
 mod graceful_shutdown;
 #[path = "../../examples/many_workers.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
 mod many_workers;
+#[path = "../../examples/steps.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is a program; only its function is used here")]
+mod steps;
 
 fn store(folder: &tempfile::TempDir) -> String {
     format!("sqlite:{}", folder.path().join("example.db").display())
@@ -56,4 +62,30 @@ async fn graceful_shutdown_loses_nothing() {
     let said = SAID.lock().unwrap();
     assert!(said.contains(&"polite is succeeded after 1 counted attempts".to_owned()), "{said:?}");
     assert!(said.contains(&"stubborn is pending after 0 counted attempts".to_owned()), "{said:?}");
+}
+
+#[tokio::test]
+async fn steps_ask_the_model_once_and_send_once() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let folder = tempfile::tempdir().unwrap();
+    steps::steps(&store(&folder), |line| SAID.lock().unwrap().push(line)).await.unwrap();
+    let said = SAID.lock().unwrap();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(said[0], "attempt 1 asks the model");
+    assert!(said[1].starts_with("attempt 2 sends 42 under the key run_"), "{said:?}");
+}
+
+#[tokio::test]
+async fn the_gate_gives_one_answer_to_both_messages() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let folder = tempfile::tempdir().unwrap();
+    gate::gate(&store(&folder), |line| SAID.lock().unwrap().push(line)).await.unwrap();
+    let said = SAID.lock().unwrap();
+    let story = [
+        "thinking about 1 messages",
+        "out of date: starting over",
+        "thinking about 2 messages",
+        "one answer to 2 messages",
+    ];
+    assert_eq!(*said, story);
 }

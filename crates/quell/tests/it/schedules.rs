@@ -131,3 +131,15 @@ async fn a_worker_puts_the_schedules_as_soon_as_the_store_takes_them() {
     until("they are there", async || names(&engine).await == ["config.hourly"]).await;
     worker.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn until_idle_does_not_wait_for_the_next_fire_but_for_delayed_events() {
+    let (store, notes) = (TestStore::new(), Notes::new());
+    let engine = over(store.clone(), Some(HOURLY));
+    engine.apply_schedules().await.unwrap();
+    engine.prepare("report", "k", serde_json::json!(1)).delay(Duration::from_secs(60)).send().await.unwrap();
+    let options = WorkerOptions { until_idle: true, ..noting(&notes) };
+    let worker = start(&engine, &options);
+    let report = tokio::time::timeout(Duration::from_secs(120), worker.task).await.unwrap().unwrap();
+    assert_eq!((report.settled, notes.len()), (1, 1));
+}
