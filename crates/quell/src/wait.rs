@@ -48,7 +48,7 @@ impl Waited {
 
 impl Engine {
     /// Waits until the run that the event is in has ended, wherever merges, splits and redrives have taken it. An event
-    /// that nobody knows (never sent, purged while it was delayed, erased, or past the retention) is `not-found`.
+    /// that nobody knows (never sent, erased, or past the retention) is `not-found`.
     pub async fn wait(&self, lane: LaneKey, id: EventId, timeout: Duration) -> StoreResult<Waited> {
         let mut wakeups = self.store().wakeups();
         let start = self.time().tick();

@@ -41,16 +41,19 @@ fn patient(enough: usize, crowd: &Arc<Crowd>, answers: &Arc<Notes<Vec<u64>>>) ->
     }))
 }
 
-/// Three events, two of them during the run: one answer for all, no attempt lost, each handler really stopped.
-async fn a_burst_has_one_answer(store: Arc<dyn Store>) {
+/// Three events, two of them during the run: one answer for all, no attempt lost, each handler really stopped. The sender
+/// may be another process, which shares only the store.
+async fn a_burst_has_one_answer(store: Arc<dyn Store>, senders: Arc<dyn Store>) {
     let (crowd, answers) = (Arc::new(Crowd::default()), Notes::new());
-    let (engine, options) = engine_over(store, &[("q", patient(3, &crowd, &answers))], 1, GRACE).await;
+    let queues = [("q", patient(3, &crowd, &answers))];
+    let (engine, options) = engine_over(store, &queues, 1, GRACE).await;
+    let (sender, _) = engine_over(senders, &queues, 1, GRACE).await;
     let receipt = engine.send("q", "k", json!(1)).await.unwrap();
     // One place only: a worker without room must hear of interrupts, too.
     let worker = start(&engine, &options);
     for n in [2, 3] {
         until("the handler runs", async || crowd.now() == 1).await;
-        number(&engine, n).await;
+        number(&sender, n).await;
         until("it started over", async || crowd.total() == n || answers.len() == 1).await;
     }
     until("the burst is answered", async || answers.len() == 1).await;
@@ -68,13 +71,14 @@ async fn a_burst_has_one_answer(store: Arc<dyn Store>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_during_the_run_has_one_answer() {
-    a_burst_has_one_answer(TestStore::new()).await;
+    let store = TestStore::new();
+    a_burst_has_one_answer(store.clone(), store).await;
 }
 
 #[tokio::test]
 async fn a_burst_during_the_run_has_one_answer_on_sqlite() {
     let file = File::new();
-    a_burst_has_one_answer(file.open()).await;
+    a_burst_has_one_answer(file.open(), file.open()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,14 +277,16 @@ async fn a_condition_on_the_outcome_is_a_gate_at_the_end() {
     worker.stop().await;
 }
 
-async fn a_cancelled_run_is_stopped(store: Arc<dyn Store>) {
+async fn a_cancelled_run_is_stopped(store: Arc<dyn Store>, operators: Arc<dyn Store>) {
     let (crowd, answers) = (Arc::new(Crowd::default()), Notes::new());
     let queue = patient(2, &crowd, &answers).during_run(DuringRun::Queue);
-    let (engine, options) = engine_over(store, &[("q", queue)], 2, GRACE).await;
+    let queues = [("q", queue)];
+    let (engine, options) = engine_over(store, &queues, 2, GRACE).await;
+    let (operator, _) = engine_over(operators, &queues, 2, GRACE).await;
     let receipt = engine.send("q", "k", json!(1)).await.unwrap();
     let worker = start(&engine, &options);
     until("it runs", async || crowd.now() == 1).await;
-    let asked = engine.cancel(key("k"), receipt.run_id, "ada").await.unwrap();
+    let asked = operator.cancel(key("k"), receipt.run_id, "ada").await.unwrap();
     assert!(asked.changed);
     until("the handler is gone", async || crowd.now() == 0).await;
     until("it is cancelled", async || run_of(&engine, &receipt).await.row.state.is_final()).await;
@@ -296,13 +302,14 @@ async fn a_cancelled_run_is_stopped(store: Arc<dyn Store>) {
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_a_running_run_stops_its_handler() {
-    a_cancelled_run_is_stopped(TestStore::new()).await;
+    let store = TestStore::new();
+    a_cancelled_run_is_stopped(store.clone(), store).await;
 }
 
 #[tokio::test]
 async fn cancelling_a_running_run_stops_its_handler_on_sqlite() {
     let file = File::new();
-    a_cancelled_run_is_stopped(file.open()).await;
+    a_cancelled_run_is_stopped(file.open(), file.open()).await;
 }
 
 #[tokio::test(start_paused = true)]
