@@ -46,6 +46,7 @@ pub mod claim;
 pub mod control;
 pub mod crash;
 pub mod during_run;
+pub mod erase;
 pub mod extend;
 pub mod failure;
 pub mod hands;
@@ -369,10 +370,30 @@ macro_rules! store_suite {
                 a_purge_works_in_steps_and_says_when_there_is_more
                 a_full_lane_drops_its_oldest_buffered_events_on_record
                 a_full_lane_never_drops_what_is_in_flight
+                a_request_never_drops_its_own_events
                 dropping_the_oldest_does_not_move_the_window
                 a_buffered_event_can_be_edited
                 a_buffered_event_can_be_deleted
                 only_buffered_events_can_be_edited_or_deleted
+            }
+        }
+        $crate::promises! { erase
+            run {
+                an_erased_lane_is_gone_from_every_place
+                an_erased_key_starts_anew
+                the_holder_of_an_erased_run_is_stale
+                a_settle_from_before_the_erasure_is_still_answered
+                the_trail_stays_whole_and_names_the_erased_key_no_more
+                an_erasure_tells_nobody
+                a_key_that_has_only_delayed_events_is_erased_on_record
+                an_erasure_of_nothing_changes_nothing
+                one_event_is_erased_wherever_it_is
+                erasing_a_buffered_event_leaves_the_others_waiting
+                erasing_an_event_in_flight_cancels_its_run
+                erasing_a_dead_event_leaves_the_others_dead
+                erasing_an_event_of_a_redriven_run_leaves_the_current_one_alone
+                an_erased_key_is_neither_paused_nor_blocked
+                totals_stay_true_across_retention_purge_and_erase
             }
         }
         $crate::promises! { sweep
@@ -760,6 +781,7 @@ mod tests {
             ("failure", include_str!("failure.rs")),
             ("redrive", include_str!("redrive.rs")),
             ("hands", include_str!("hands.rs")),
+            ("erase", include_str!("erase.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("inspect", include_str!("inspect.rs")),
             ("control", include_str!("control.rs")),
