@@ -31,6 +31,7 @@
 //! | [`histories`] | random histories compared with the memory store |
 //! | [`pitfalls`], [`holes`] | mistakes of other systems and of the older ones, each shown closed |
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,17 +98,26 @@ pub trait Harness: Send + Sync {
 
 /// Runs one promise on a fresh world and then checks what must hold after any history.
 pub fn run(harness: impl Harness, promise: impl AsyncFnOnce(&dyn World)) {
-    runtime().block_on(async {
+    block_on(Box::pin(async {
         let world = harness.world().await;
         promise(&*world).await;
-        reads::assert_totals(&*world).await;
-        reads::assert_trail(&*world).await;
-    });
+        closing(&*world).await;
+    }));
+}
+
+async fn closing(world: &dyn World) {
+    reads::assert_totals(world).await;
+    reads::assert_trail(world).await;
 }
 
 /// Runs a promise that needs many worlds.
 pub fn run_many(harness: impl Harness, promise: impl AsyncFnOnce(&dyn Harness)) {
-    runtime().block_on(promise(&harness));
+    block_on(Box::pin(promise(&harness)));
+}
+
+/// Behind a pointer, so that the runtime is compiled once and not for each of hundreds of promises: that took minutes.
+fn block_on(promise: Pin<Box<dyn Future<Output = ()> + '_>>) {
+    runtime().block_on(promise);
 }
 
 fn runtime() -> tokio::runtime::Runtime {
