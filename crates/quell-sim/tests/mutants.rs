@@ -115,7 +115,7 @@ fn a_store_that_changes_its_mind_about_a_settlement_is_caught() {
 #[test]
 fn a_store_whose_numbers_fall_back_after_a_restore_is_caught() {
     use Invariant::*;
-    caught(Mistake::NoEpoch, &[Restore, TokensRise, AuditIsState, ExplainedDuplicates]);
+    caught(Mistake::NoEpoch, &[Restore, TokensRise, AuditIsState, ExplainedDuplicates, Fencing]);
 }
 
 #[test]
