@@ -5,13 +5,16 @@
 //! of (ready, accepted). Every claim takes in what is ready for its queues, and every sweep for all of them; a full lane
 //! leaves its events aside. What every store must agree on is here as pure functions.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use crate::batch::RunId;
 use crate::clock::Timestamp;
-use crate::event::{EventId, LaneKey, NewEvent, NewEventId, Payload};
+use crate::event::{Event, EventId, LaneKey, NewEvent, NewEventId, Payload};
 use crate::lane::Finished;
 use crate::lifecycle::RunState;
+use crate::store::RunPolicy;
 
 /// One event aside.
 #[derive(Debug, Clone)]
@@ -42,6 +45,21 @@ pub fn carried(run: RunId, events: &[NewEvent]) -> impl Iterator<Item = NewEvent
     })
 }
 
+/// The policy by which a run of these events is claimed: nobody is told of a run that is made of notices alone,
+/// whatever its queue says, or two queues that tell each other would never come to rest.
+pub fn told(policy: &Arc<RunPolicy>, events: &[Event]) -> Arc<RunPolicy> {
+    if policy.notify.is_some() && events.iter().all(|event| is_notice(&event.id)) {
+        return Arc::new(RunPolicy { notify: None, ..(**policy).clone() });
+    }
+    policy.clone()
+}
+
+fn is_notice(id: &EventId) -> bool {
+    id.as_str().strip_suffix(NOTICE).is_some_and(|run| run.parse::<RunId>().is_ok())
+}
+
+const NOTICE: &str = "/notify";
+
 /// The event that tells how a run ended, if its queue wants that told. Notices are never told of themselves, and a run
 /// whose events went into another one has not ended for anybody.
 pub fn notice(
@@ -70,7 +88,7 @@ pub fn notice(
     if let Some(result) = result {
         payload["result"] = result.clone();
     }
-    let id = EventId::new(format!("{run}/notify")).expect("a run and a word are a short text");
+    let id = EventId::new(format!("{run}{NOTICE}")).expect("a run and a word are a short text");
     let to = LaneKey { queue: notify.queue.clone(), ..lane.clone() };
     Some(NewEvent::new(to, NewEventId::Given(id), Payload::of(&payload), notify.policy.clone().into()))
 }

@@ -450,8 +450,7 @@ impl World {
             |c: &CurrentRun| c.claim_id.as_deref() == Some(claim_id) && c.worker.as_ref() == Some(worker);
         let live = |l: &&Inhabited| {
             let current = l.lane.current.as_ref();
-            current.is_some_and(own)
-                && l.lane.lease_at().is_some_and(|until| now < until)
+            current.is_some_and(own) && l.lane.lease_at().is_some_and(|until| now < until)
         };
         let lanes = self.lanes.iter().filter(|(_, l)| live(l));
         lanes.map(|(key, l)| l.lane.envelope(key.clone(), l.current_events())).collect()

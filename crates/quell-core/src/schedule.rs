@@ -42,9 +42,13 @@ impl ScheduleRow {
         ScheduleRow { schedule, last_fire: now, next_at }
     }
 
-    /// A changed schedule keeps its place in time: nothing that has fired fires again.
+    /// A changed schedule keeps its place in time: nothing that has fired fires again. As long as the timetable is the
+    /// same, a fire that was missed still runs; another timetable begins now.
     #[must_use]
     pub fn changed(&self, schedule: Schedule, now: Timestamp) -> Self {
+        if (&schedule.cron, &schedule.zone) == (&self.schedule.cron, &self.schedule.zone) {
+            return ScheduleRow { schedule, ..self.clone() };
+        }
         let last_fire = self.last_fire.max(now);
         ScheduleRow { last_fire, ..ScheduleRow::new(schedule, last_fire) }
     }

@@ -144,7 +144,8 @@ pub struct ClaimRequest {
     pub max: usize,
     /// False while this process distrusts its clocks: then expired leases are left alone.
     pub reclaim: bool,
-    /// Chosen by the caller. Repeating it returns the claims it got that are still live, and takes no others.
+    /// Chosen by the caller. Repeating it returns the claims it got that are still live, and takes no others. The same
+    /// text of another worker is another claim.
     pub claim_id: Option<String>,
 }
 

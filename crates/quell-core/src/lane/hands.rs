@@ -188,6 +188,15 @@ impl Lane {
         (made, Finished { state, run, at: now, was_buffered: false })
     }
 
+    /// Events from aside that an operator discards are kept, marked, as a run of their own that ended as cancelled.
+    pub fn discard_aside(&mut self, now: Timestamp, part: Part) -> (Move, Finished) {
+        let state = after(RunState::Pending, Change::Purged);
+        let run = CurrentRun { state, marked: true, ..part_as_run(part, now) };
+        self.updated_at = now;
+        let made = record(&run, Change::Purged, RunState::Pending);
+        (made, Finished { state, run, at: now, was_buffered: false })
+    }
+
     /// The payload of one buffered event was changed.
     pub fn edit(&mut self, now: Timestamp, seq: u64, bytes_before: u64, bytes: u64) -> Move {
         let open = self.open.as_mut().expect("buffered events are in the open run");

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{FinishedRun, Kept, World};
 use crate::aside::Aside;
+use crate::audit::Move;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventId, LaneKey, NewEvent, NewEventId, Overflow, QueueName, Tenant};
-use crate::lane;
+use crate::lane::{self, Finished};
 use crate::lifecycle::Change;
 use crate::limits;
 use crate::store::{ClaimRequest, Receipt, id_conflict};
@@ -90,7 +91,7 @@ impl World {
                 self.aside.remove(place);
                 self.totals(&key).discarded_aside(1);
                 let lane = self.lanes[&key].lane.id;
-                let made = crate::audit::Move { upto_seq: seq, ..lane::plain(Change::DuplicateDropped) };
+                let made = Move { upto_seq: seq, ..lane::plain(Change::DuplicateDropped) };
                 self.record(now, &key, Some(lane), made, None);
             }
             (Some(_), _) => {
@@ -102,28 +103,71 @@ impl World {
 
     fn is_full_for(&self, event: &NewEvent) -> bool {
         let Some(inhabited) = self.lanes.get(&event.lane) else { return false };
-        let drops = event.policy.overflow == Overflow::DropOldest && inhabited.lane.open.is_some();
-        inhabited.lane.events() >= event.policy.lane_events && !drops
+        let (waiting, most) = (inhabited.lane.events(), event.policy.lane_events);
+        let buffered = inhabited.lane.open.map_or(0, |o| o.count);
+        let drops = event.policy.overflow == Overflow::DropOldest && waiting < most + buffered;
+        waiting >= most && !drops
     }
 
     /// A known id with another payload: its sender is gone, so the event goes to the dead letter, under an id of its
     /// own.
     fn bury(&mut self, now: Timestamp, key: &LaneKey, new: &NewEvent) {
-        let (seq, number) = (self.fresh(), self.fresh());
+        let number = self.fresh();
+        let seq = self.set_down(now, new, number, "conflict");
         let inhabited = self.lanes.get_mut(key).expect("its id is known in this lane");
-        let id = EventId::new(format!("conflict_{seq}")).expect("a word and a number are a short text");
+        let error = id_conflict(key, new.id.id()).detail;
+        let part = inhabited.part(number, &[seq]);
+        let (made, ended) = inhabited.lane.bury(now, part, error);
+        self.totals(key).buried_aside(1);
+        self.end_aside(now, key, made, ended, new.priority, None);
+    }
+
+    /// Events aside that an operator discards: a run of their own, kept like everything discarded.
+    pub(super) fn purge_aside(&mut self, now: Timestamp, actor: &str, key: &LaneKey, numbers: &[u64]) {
+        let number = self.fresh();
+        self.inhabit(now, key);
+        let (gone, kept) =
+            std::mem::take(&mut self.aside).into_iter().partition(|a: &Aside| numbers.contains(&a.number));
+        self.aside = kept;
+        let mut gone: Vec<Aside> = gone;
+        gone.sort_by_key(|a| (a.ready_at, a.number));
+        let seqs: Vec<u64> = gone.iter().map(|a| self.set_down(now, &a.event, number, "purged")).collect();
+        let inhabited = self.lanes.get_mut(key).expect("it was inhabited above");
+        let part = inhabited.part(number, &seqs);
+        let (made, ended) = inhabited.lane.discard_aside(now, part);
+        self.totals(key).discarded_aside(seqs.len() as u64);
+        let priority = gone.iter().map(|a| a.event.priority).max().unwrap_or(limits::PRIORITY_DEFAULT);
+        self.end_aside(now, key, made, ended, priority, Some(actor));
+    }
+
+    /// Keeps an event from aside in its lane as one of this run, which has ended. Where its id is known already it gets
+    /// one made of this word.
+    fn set_down(&mut self, now: Timestamp, new: &NewEvent, run: u64, word: &str) -> u64 {
+        let seq = self.fresh();
+        let inhabited = self.lanes.get_mut(&new.lane).expect("the caller has seen its lane");
+        let own = || EventId::new(format!("{word}_{seq}")).expect("a word and a number are a short text");
+        let known = inhabited.ids.contains_key(new.id.id());
+        let id = if known { own() } else { new.id.id().clone() };
         let print = new.payload.fingerprint();
         inhabited.ids.insert(id.clone(), (seq, print));
         let (payload, headers) = (new.payload.clone(), new.headers.clone());
         let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
-        let kept = Kept { event, mark: Some(number), priority: new.priority, print };
-        inhabited.events.insert(seq, kept);
-        let error = id_conflict(key, new.id.id()).detail;
-        let part = inhabited.part(number, &[seq]);
-        let (made, ended) = inhabited.lane.bury(now, part, error);
-        let lane = inhabited.lane.id;
-        self.totals(key).buried_aside(1);
-        self.record(now, key, Some(lane), made, None);
+        inhabited.events.insert(seq, Kept { event, mark: Some(run), priority: new.priority, print });
+        seq
+    }
+
+    fn end_aside(
+        &mut self,
+        now: Timestamp,
+        key: &LaneKey,
+        made: Move,
+        mut ended: Finished,
+        priority: u8,
+        actor: Option<&str>,
+    ) {
+        let lane = self.lanes[key].lane.id;
+        ended.run.priority = priority;
+        self.record(now, key, Some(lane), made, actor);
         let (result, usage) = (None, BTreeMap::new());
         self.finished.push(FinishedRun { key: key.clone(), lane, ended, result, usage });
     }

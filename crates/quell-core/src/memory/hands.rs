@@ -1,6 +1,6 @@
 //! The operator's hand in the memory store: flush, pause, cancel, redrive, purge, erase, edit, schedules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Report, World};
 use crate::batch::RunId;
@@ -229,17 +229,13 @@ impl World {
                     .map(|a| (a.number, a.event.lane.clone()))
                     .collect();
                 done.more = found.len() > limits::PURGE_STEP;
+                let mut by_lane: BTreeMap<LaneKey, Vec<u64>> = BTreeMap::new();
                 for (number, key) in found.into_iter().take(limits::PURGE_STEP) {
                     done.events += 1;
-                    if !purge.dry_run {
-                        self.aside.retain(|a| a.number != number);
-                        self.totals(&key).discarded_aside(1);
-                    }
+                    by_lane.entry(key).or_default().push(number);
                 }
-                if done.events > 0 && !purge.dry_run {
-                    let tenant = purge.tenant.clone().unwrap_or_else(Tenant::none);
-                    let made = lane::plain(Change::Purged);
-                    self.push_audit(now, tenant, purge.queue.clone(), None, None, made, Some(actor));
+                for (key, numbers) in by_lane.into_iter().filter(|_| !purge.dry_run) {
+                    self.purge_aside(now, actor, &key, &numbers);
                 }
             }
             PurgeWhat::Buffered => {
