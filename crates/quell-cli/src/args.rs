@@ -16,8 +16,9 @@ Exit codes:
   1  failed, or something is wrong (doctor, send --bulk with refused lines)
   2  wrong usage or configuration
   3  not found
-  4  conflict or refused: a limit, an id used for another payload, a file that would be overwritten
+  4  conflict or refused: a limit, an id used for another payload, a busy key, a file that would be overwritten
   5  the store is not available
+  6, 7, 8  send --wait: the run failed, was cancelled, has not ended in time
 
 Documentation: docs/guide/first-steps.md, docs/reference/cli.md";
 
@@ -101,6 +102,14 @@ pub(crate) struct Form {
     pub(crate) json: bool,
 }
 
+/// For commands that change something by hand.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ByHand {
+    /// Who does this, for the audit trail; default user@host
+    #[arg(long, value_name = "NAME")]
+    pub(crate) actor: Option<String>,
+}
+
 /// For commands that list.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Paging {
@@ -124,7 +133,7 @@ pub(crate) enum Command {
     Send(commands::send::SendArgs),
     /// List keys that have something to do
     Lanes(commands::lanes::LanesArgs),
-    /// Why is this key waiting?
+    /// Why is this key waiting? Also edits, deletes and erases its events
     Lane(commands::lane::LaneArgs),
     /// List runs, newest first
     Runs(commands::runs::RunsArgs),
@@ -134,16 +143,28 @@ pub(crate) enum Command {
     Dead(commands::dead::DeadArgs),
     /// Who changed what, newest first
     Audit(commands::audit::AuditArgs),
+    /// List, put, remove and preview what comes by the calendar
+    Schedules(commands::schedules::SchedulesArgs),
     /// Hand a key over now: close its window, or end its backoff
     Flush(commands::flush::FlushArgs),
     /// Stop handing over a queue, or one key; running handlers go on
     Pause(commands::pause::PauseArgs),
     /// End a pause
     Resume(commands::pause::PauseArgs),
+    /// End what a key is doing, or is about to do
+    Cancel(commands::cancel::CancelArgs),
+    /// Put the events of failed or cancelled runs back to work
+    Redrive(commands::redrive::RedriveArgs),
+    /// Throw away what is dead, delayed or buffered
+    Purge(commands::purge::PurgeArgs),
     /// Show the settings in force and where each came from
     Check(commands::check::CheckArgs),
     /// Examine the store and this machine
     Doctor(commands::doctor::DoctorArgs),
+    /// Copy the store into a file, while it is in use
+    Backup(commands::backup::BackupArgs),
+    /// Make a store from a backup
+    Restore(commands::backup::RestoreArgs),
     /// See it work: bursts, a killed worker, duplicates, the audit
     Demo(commands::demo::DemoArgs),
     /// Measure this machine's disk and Quell on it

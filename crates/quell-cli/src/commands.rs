@@ -1,7 +1,9 @@
 //! The commands, one file each, and the way from the command line to them.
 
 pub(crate) mod audit;
+pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod dead;
@@ -12,8 +14,11 @@ pub(crate) mod init;
 pub(crate) mod lane;
 pub(crate) mod lanes;
 pub(crate) mod pause;
+pub(crate) mod purge;
+pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod schedules;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod work;
@@ -35,11 +40,17 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Run(args) => run::run(&args, global).await,
         Command::Dead(args) => dead::run(&args, global).await,
         Command::Audit(args) => audit::run(&args, global).await,
+        Command::Schedules(args) => schedules::run(args, global).await,
         Command::Flush(args) => flush::run(args, global).await,
         Command::Pause(args) => pause::run(args, true, global).await,
         Command::Resume(args) => pause::run(args, false, global).await,
+        Command::Cancel(args) => cancel::run(args, global).await,
+        Command::Redrive(args) => redrive::run(args, global).await,
+        Command::Purge(args) => purge::run(args, global).await,
         Command::Check(args) => check::run(&args, global),
         Command::Doctor(args) => doctor::run(&args, global).await,
+        Command::Backup(args) => backup::run(&args, global).await,
+        Command::Restore(args) => backup::restore(&args, global).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         Command::Completions(args) => completions::run(&args),

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quell::config::{Config, Env, Flags, Origin, Settings, SettingsInput, SourceText, StoreKind};
+use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{Key, LaneKey, QueueName, Tenant};
+use quell::quell_core::inspect::{Page, RunDetail};
 use quell::{Engine, EngineError};
 
 use crate::args::Global;
@@ -64,11 +66,6 @@ impl Loaded {
     }
 }
 
-/// Opens the store, making it if it does not exist.
-pub(crate) async fn open(global: &Global) -> Result<Engine, Failure> {
-    open_now(&load(global, Flags::default())?).await
-}
-
 /// For workers: a store that is away is waited for as long as the settings say.
 pub(crate) async fn open_patiently(loaded: &Loaded) -> Result<Engine, Failure> {
     loaded.warn();
@@ -120,14 +117,46 @@ pub(crate) fn queue_of(queue: Option<&str>) -> Result<Option<QueueName>, Failure
     Ok(queue.map(QueueName::new).transpose()?)
 }
 
-/// Refuses a queue that neither the settings nor the store know: a misspelt name would be accepted in silence.
-pub(crate) async fn known_queue(engine: &Engine, queue: &QueueName) -> Result<(), Failure> {
-    let settings = engine.settings();
-    if settings.queue(queue).is_some() || engine.stats().await?.iter().any(|stats| stats.queue == *queue) {
+/// Refuses a queue that the configuration does not name. Without a configuration every name exists.
+pub(crate) fn configured_queue(settings: &Settings, queue: &QueueName) -> Result<(), Failure> {
+    if settings.queue(queue).is_some() {
         return Ok(());
     }
     let known = settings.queues.keys().cloned().collect();
     Err(EngineError::UnknownQueue { queue: queue.clone(), known }.into())
+}
+
+/// Refuses a queue that neither the settings nor the store know: a misspelt name would be accepted in silence.
+pub(crate) async fn known_queue(engine: &Engine, queue: &QueueName) -> Result<(), Failure> {
+    match configured_queue(engine.settings(), queue) {
+        Err(_) if engine.stats().await?.iter().any(|stats| stats.queue == *queue) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// A listing that came back empty because nobody knows the queue is an answer to another question.
+pub(crate) async fn known_if_empty<T>(
+    engine: &Engine,
+    queue: Option<&QueueName>,
+    page: &Page<T>,
+) -> Result<(), Failure> {
+    match queue {
+        Some(queue) if page.items.is_empty() && page.next.is_none() => known_queue(engine, queue).await,
+        _ => Ok(()),
+    }
+}
+
+/// A run that must be there.
+pub(crate) async fn found_run(engine: &Engine, run: RunId) -> Result<RunDetail, Failure> {
+    engine.run(run).await?.ok_or_else(|| {
+        Failure::new(failure::NOT_FOUND, format!("there is no run {run}"))
+            .help("`quell runs` lists them; finished ones are removed after the retention")
+    })
+}
+
+pub(crate) fn unknown_lane(lane: &LaneKey) -> Failure {
+    Failure::new(failure::NOT_FOUND, format!("nothing is known of lane {lane}"))
+        .help("it never had an event, or its history is older than the retention")
 }
 
 /// Who does something by hand, for the audit trail.

@@ -17,6 +17,10 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const NOT_FOUND: u8 = 3;
 pub(crate) const REFUSED: u8 = 4;
 pub(crate) const STORE: u8 = 5;
+/// What `send --wait` waited for did not succeed: its run failed, was cancelled, or has not ended in time.
+pub(crate) const RUN_FAILED: u8 = 6;
+pub(crate) const RUN_CANCELLED: u8 = 7;
+pub(crate) const NOT_YET: u8 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -74,7 +78,9 @@ impl From<Invalid> for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         match &error {
-            OpenError::Memory(_) | OpenError::NotYet { .. } => Failure::new(USAGE, error.to_string()),
+            OpenError::Memory(_) | OpenError::NotYet { .. } | OpenError::NoBackup { .. } => {
+                Failure::new(USAGE, error.to_string())
+            }
             OpenError::Failed { .. } => Failure::new(STORE, error.to_string())
                 .help("the store is chosen by --store, QUELL_STORE or `store` in quell.toml"),
         }
@@ -116,7 +122,11 @@ fn code_of(error: &StoreError) -> u8 {
     match error.kind {
         ErrorKind::Invalid => USAGE,
         ErrorKind::NotFound => NOT_FOUND,
-        ErrorKind::Limit | ErrorKind::Conflict | ErrorKind::LostLease | ErrorKind::AlreadySettled => REFUSED,
+        ErrorKind::Limit
+        | ErrorKind::Conflict
+        | ErrorKind::NotIdle
+        | ErrorKind::LostLease
+        | ErrorKind::AlreadySettled => REFUSED,
         ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Corrupt => STORE,
     }
 }

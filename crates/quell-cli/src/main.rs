@@ -6,10 +6,13 @@
 
 mod args;
 mod commands;
+mod confirm;
 mod context;
 mod failure;
 mod logging;
 mod output;
+mod payload;
+mod progress;
 mod signals;
 mod times;
 

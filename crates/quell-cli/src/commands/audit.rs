@@ -6,6 +6,7 @@ use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::Key;
 use quell::quell_core::inspect::AuditFilter;
+use quell::quell_core::outcome::VerdictKind;
 
 use crate::args::{Form, Global, Paging};
 use crate::context;
@@ -45,7 +46,9 @@ pub(crate) async fn run(args: &AuditArgs, global: &Global) -> Result<u8, Failure
         limit: usize::from(args.paging.limit),
     };
     let engine = context::open_existing(global).await?;
+    let queue = filter.queue.clone();
     let page = engine.audit(filter).await?;
+    context::known_if_empty(&engine, queue.as_ref(), &page).await?;
     if args.form.json {
         output::json(&page)?;
         return Ok(0);
@@ -55,34 +58,48 @@ pub(crate) async fn run(args: &AuditArgs, global: &Global) -> Result<u8, Failure
     Ok(0)
 }
 
-/// One row per record; with the lane where several are mixed.
+/// One row per record; with the lane where several are mixed, and with the other run where there is one.
 pub(super) fn table(records: &[AuditRecord], now: Timestamp, with_lane: bool) -> Columns {
-    let mut names = vec!["AT", "CHANGE", "STATE", "TRY", "TOKEN", "BY"];
-    if with_lane {
-        names.splice(1..1, ["LANE", "RUN"]);
-    }
-    let tries = if with_lane { 5 } else { 3 };
+    let with_other = records.iter().any(|record| record.other_run.is_some());
+    let number = |n: u64| if n == 0 { "-".to_owned() } else { n.to_string() };
+    let mut names = vec!["AT"];
+    names.extend(with_lane.then_some(["LANE", "RUN"]).into_iter().flatten());
+    names.push("CHANGE");
+    names.extend(with_other.then_some("OTHER RUN"));
+    names.extend(["STATE", "TRY", "TOKEN", "BY"]);
+    let tries = names.len() - 3;
     let mut table = Columns::new(&names).right(tries).right(tries + 1);
     for record in records {
         let states = match (record.from, record.to) {
             (Some(from), Some(to)) => format!("{from} → {to}"),
             (_, to) => output::or_dash(to),
         };
-        let number = |n: u64| if n == 0 { "-".to_owned() } else { n.to_string() };
-        let mut cells = vec![
-            cell(times::short(record.at, now)),
-            cell(record.change),
+        let mut cells = vec![cell(times::short(record.at, now))];
+        if with_lane {
+            cells.extend([cell(lane(record)), cell(output::or_dash(record.run))]);
+        }
+        cells.push(cell(change(record)));
+        if with_other {
+            cells.push(cell(output::or_dash(record.other_run)));
+        }
+        cells.extend([
             cell(states),
             cell(number(record.attempt.into())),
             cell(number(record.token)),
             cell(by(record)),
-        ];
-        if with_lane {
-            cells.splice(1..1, [cell(lane(record)), cell(output::or_dash(record.run))]);
-        }
+        ]);
         table.row(cells);
     }
     table
+}
+
+/// What happened, and what the holder said where that is something else: a retry on the last attempt, for example.
+fn change(record: &AuditRecord) -> String {
+    let change = record.change;
+    match record.verdict.map(VerdictKind::as_str) {
+        Some(said) if !change.as_str().starts_with(said) => format!("{change} (said {said})"),
+        _ => change.to_string(),
+    }
 }
 
 fn lane(record: &AuditRecord) -> String {

@@ -1,8 +1,9 @@
 //! `quell dead`: the dead letter, which is the failed runs and why they failed.
 
 use clap::Args;
+use quell::Engine;
 use quell::quell_core::event::Key;
-use quell::quell_core::inspect::RunFilter;
+use quell::quell_core::inspect::{Page, RunFilter, RunRow};
 use quell::quell_core::lifecycle::RunState;
 
 use crate::args::{Form, Global, Paging};
@@ -41,7 +42,9 @@ pub(crate) async fn run(args: &DeadArgs, global: &Global) -> Result<u8, Failure>
         limit: usize::from(args.paging.limit),
     };
     let engine = context::open_existing(global).await?;
-    let page = engine.runs(filter).await?;
+    let queue = filter.queue.clone();
+    let page = dead(&engine, filter).await?;
+    context::known_if_empty(&engine, queue.as_ref(), &page).await?;
     if args.form.json {
         output::json(&page)?;
         return Ok(0);
@@ -61,4 +64,20 @@ pub(crate) async fn run(args: &DeadArgs, global: &Global) -> Result<u8, Failure>
     table.write()?;
     output::page_end(&page, "failed runs");
     Ok(0)
+}
+
+/// A page of failed runs that still have their events: those that were redriven are not dead any more.
+async fn dead(engine: &Engine, filter: RunFilter) -> Result<Page<RunRow>, Failure> {
+    let mut filter = filter;
+    let mut items: Vec<RunRow> = Vec::new();
+    let wanted = filter.limit;
+    loop {
+        filter.limit = wanted - items.len();
+        let page = engine.runs(filter.clone()).await?;
+        items.extend(page.items.into_iter().filter(|row| row.events > 0));
+        if page.next.is_none() || items.len() >= wanted {
+            return Ok(Page { items, next: page.next });
+        }
+        filter.cursor = page.next;
+    }
 }

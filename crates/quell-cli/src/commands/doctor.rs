@@ -50,6 +50,8 @@ struct Examination {
     store: Option<Health>,
     queues: Vec<QueueStats>,
     verified: Option<Verified>,
+    /// How many schedules the store keeps.
+    schedules: Option<usize>,
     machine: Machine,
     findings: Vec<Finding>,
 }
@@ -63,6 +65,7 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<u8, Failur
         store: None,
         queues: Vec::new(),
         verified: None,
+        schedules: None,
         machine,
         findings: Vec::new(),
     };
@@ -99,6 +102,7 @@ impl Examination {
         self.findings.extend(health.warnings.iter().map(warning));
         self.store = Some(health);
 
+        self.schedules = Some(engine.schedules().await?.len());
         self.queues = engine.stats().await?;
         for queue in &self.queues {
             let name = name_of(queue);
@@ -139,6 +143,7 @@ impl Examination {
                 facts.add(&name.replace("_bytes", "_size").replace('_', " "), value);
             }
         }
+        facts.add_some("schedules", self.schedules.filter(|n| *n > 0).map(|n| n.to_string()));
         self.machine.tell(&mut facts);
         facts.write()?;
         if !self.queues.is_empty() {

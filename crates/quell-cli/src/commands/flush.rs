@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::args::{Form, Global};
+use crate::args::{ByHand, Form, Global};
 use crate::context;
 use crate::failure::Failure;
 use crate::output;
@@ -14,9 +14,8 @@ pub(crate) struct FlushArgs {
     /// The owner of the key
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Who does this, for the audit trail; default user@host
-    #[arg(long, value_name = "NAME")]
-    actor: Option<String>,
+    #[command(flatten)]
+    by: ByHand,
     #[command(flatten)]
     form: Form,
 }
@@ -25,7 +24,7 @@ pub(crate) async fn run(args: FlushArgs, global: &Global) -> Result<u8, Failure>
     let lane = context::lane_key(&args.queue, &args.key, args.tenant.as_deref())?;
     let engine = context::open_existing(global).await?;
     context::known_queue(&engine, &lane.queue).await?;
-    let changed = engine.flush(lane.clone(), &context::actor(args.actor)).await?;
+    let changed = engine.flush(lane.clone(), &context::actor(args.by.actor)).await?;
     if args.form.json {
         output::json(&serde_json::json!({ "lane": lane, "action": "flush", "changed": changed }))?;
     } else if changed {

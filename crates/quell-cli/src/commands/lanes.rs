@@ -5,6 +5,7 @@ use quell::quell_core::clock::Timestamp;
 use quell::quell_core::inspect::{LaneFilter, LaneRow, Page, span};
 
 use crate::args::{Form, Global, Paging};
+use crate::commands::lane;
 use crate::context;
 use crate::failure::Failure;
 use crate::output::{self, Columns, cell};
@@ -12,6 +13,7 @@ use crate::times;
 
 /// A key longer than this is cut in tables; JSON has all of it.
 const KEY_CHARS: usize = 60;
+const WHY_CHARS: usize = 400;
 
 #[derive(Debug, Args)]
 pub(crate) struct LanesArgs {
@@ -47,7 +49,9 @@ pub(crate) async fn run(args: &LanesArgs, global: &Global) -> Result<u8, Failure
         limit: usize::from(args.paging.limit),
     };
     let engine = context::open_existing(global).await?;
+    let queue = filter.queue.clone();
     let page = engine.lanes(filter).await?;
+    context::known_if_empty(&engine, queue.as_ref(), &page).await?;
     if args.form.json {
         output::json(&page)?;
         return Ok(0);
@@ -70,7 +74,7 @@ fn waiting(page: &Page<LaneRow>) -> std::io::Result<()> {
             output::state(row.state),
             cell(row.buffered),
             cell(row.in_flight),
-            cell(&row.why),
+            cell(why(row)),
         ]);
     }
     table.write()
@@ -95,6 +99,15 @@ fn held(page: &Page<LaneRow>, now: Timestamp) -> std::io::Result<()> {
         ]);
     }
     table.write()
+}
+
+/// The store's sentence with what else is special about the key. It names actors, who may call themselves anything.
+fn why(row: &LaneRow) -> String {
+    let mut text = times::one_line(&row.why, WHY_CHARS);
+    if let Some(priority) = lane::priority(row.priority) {
+        text += &format!("; priority {priority}");
+    }
+    text
 }
 
 fn shown(row: &LaneRow) -> String {

@@ -7,7 +7,7 @@ use clap::Args;
 use quell::quell_core::event::QueueName;
 use quell::quell_core::store::QueueScope;
 
-use crate::args::{Form, Global};
+use crate::args::{ByHand, Form, Global};
 use crate::context;
 use crate::failure::Failure;
 use crate::output;
@@ -20,15 +20,14 @@ pub(crate) struct PauseArgs {
     /// Of the key: its owner. Of the queue: only for this tenant, instead of all of them
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Who does this, for the audit trail; default user@host
-    #[arg(long, value_name = "NAME")]
-    actor: Option<String>,
+    #[command(flatten)]
+    by: ByHand,
     #[command(flatten)]
     form: Form,
 }
 
 pub(crate) async fn run(args: PauseArgs, pause: bool, global: &Global) -> Result<u8, Failure> {
-    let actor = context::actor(args.actor);
+    let actor = context::actor(args.by.actor);
     let lane = match &args.key {
         Some(key) => Some(context::lane_key(&args.queue, key, args.tenant.as_deref())?),
         None => None,

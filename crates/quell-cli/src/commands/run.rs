@@ -4,18 +4,19 @@ use clap::Args;
 use owo_colors::OwoColorize;
 use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
-use quell::quell_core::inspect::{RunDetail, RunRow};
+use quell::quell_core::inspect::{RunDetail, RunLinks, RunRow};
 
 use crate::args::{Form, Global};
-use crate::commands::audit;
+use crate::commands::{audit, lane};
 use crate::context;
-use crate::failure::{self, Failure};
+use crate::failure::Failure;
 use crate::output::{self, Columns, Facts, cell};
 use crate::times;
 
 /// Events shown in a table; JSON has all of them.
 const EVENTS_SHOWN: usize = 50;
 const PAYLOAD_CHARS: usize = 2_000;
+const STEP_CHARS: usize = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -25,6 +26,9 @@ pub(crate) struct RunArgs {
     /// Also show the payloads of its events
     #[arg(long)]
     payloads: bool,
+    /// Also show what its steps have stored
+    #[arg(long)]
+    steps: bool,
     #[command(flatten)]
     form: Form,
 }
@@ -32,14 +36,11 @@ pub(crate) struct RunArgs {
 pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, Failure> {
     let id: RunId = args.run.parse()?;
     let engine = context::open_existing(global).await?;
-    let Some(mut detail) = engine.run(id).await? else {
-        return Err(Failure::new(failure::NOT_FOUND, format!("there is no run {id}"))
-            .help("`quell runs` lists them; finished ones are removed after the retention"));
-    };
+    let mut detail = context::found_run(&engine, id).await?;
     // A life is read from its beginning.
     detail.audit.sort_by_key(|record| record.id);
     match (args.form.json, args.payloads) {
-        (false, payloads) => show(&detail, payloads, context::now(&engine).await?)?,
+        (false, _) => show(&detail, args, context::now(&engine).await?)?,
         (true, true) => output::json(&detail)?,
         (true, false) => {
             let list = output::without_payloads(&detail.list);
@@ -50,7 +51,7 @@ pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, Failure> 
     Ok(0)
 }
 
-fn show(detail: &RunDetail, payloads: bool, now: Timestamp) -> std::io::Result<()> {
+fn show(detail: &RunDetail, args: &RunArgs, now: Timestamp) -> std::io::Result<()> {
     let row = &detail.row;
     output::line(format!(
         "{} of {}: {}, {}",
@@ -67,14 +68,25 @@ fn show(detail: &RunDetail, payloads: bool, now: Timestamp) -> std::io::Result<(
         output::line("")?;
         audit::table(&detail.audit, now, false).write()?;
     }
+    if !detail.steps.is_empty() {
+        output::line("")?;
+        steps(detail, args.steps, now).write()?;
+    }
+    if detail.list.is_empty() {
+        return Ok(());
+    }
     output::line("")?;
-    events(detail, payloads, now)
+    events(detail, args.payloads, now)
 }
 
 fn facts(detail: &RunDetail, now: Timestamp) -> Facts {
     let row: &RunRow = &detail.row;
     let mut facts = Facts::default();
     facts.add("tries", format!("{} (claimed {}×, retried {}×)", row.attempts, row.claims, row.retries));
+    facts.add_some("gave way", (row.interrupts > 0).then(|| format!("{}×", row.interrupts)));
+    facts.add_some("revision", (row.revision > 0).then(|| row.revision.to_string()));
+    facts.add_some("priority", lane::priority(row.priority));
+    links(&row.links, &mut facts);
     facts.add_some("fired by", row.fired_by.map(|by| by.as_str().to_owned()));
     facts.add_some("token", (row.token > 0).then(|| row.token.to_string()));
     facts.add_some("worker", row.worker.clone());
@@ -94,6 +106,39 @@ fn facts(detail: &RunDetail, now: Timestamp) -> Facts {
     let usage: Vec<String> = detail.usage.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
     facts.add_some("usage", (!usage.is_empty()).then(|| times::one_line(&usage.join(", "), PAYLOAD_CHARS)));
     facts
+}
+
+/// Where its events came from and went.
+fn links(links: &RunLinks, facts: &mut Facts) {
+    let mut link = |name, run: Option<RunId>| facts.add_some(name, run.map(|run| run.to_string()));
+    link("split from", links.split_from);
+    link("redriven from", links.redriven_from);
+    link("continued in", links.continued_in);
+    link("merged into", links.merged_into);
+    link("redriven into", links.redriven_into);
+    let halves: Vec<String> = links.split_into.iter().map(ToString::to_string).collect();
+    facts.add_some("split into", (!halves.is_empty()).then(|| halves.join(" ")));
+}
+
+/// What its attempts have remembered; the values when they are wanted.
+fn steps(detail: &RunDetail, values: bool, now: Timestamp) -> Columns {
+    let names = ["STEP", "REVISION", "AT", "TOKEN", if values { "VALUE" } else { "BYTES" }];
+    let mut table = Columns::new(&names).right(1).right(3);
+    for step in &detail.steps {
+        let value = match &step.value {
+            None => "begun, no result".to_owned(),
+            Some(value) if values => times::one_line(&value.to_string(), PAYLOAD_CHARS),
+            Some(value) => value.to_string().len().to_string(),
+        };
+        table.row([
+            cell(times::one_line(&step.name, STEP_CHARS)),
+            cell(step.revision),
+            cell(times::short(step.at, now)),
+            cell(step.token),
+            cell(value),
+        ]);
+    }
+    table
 }
 
 fn events(detail: &RunDetail, payloads: bool, now: Timestamp) -> std::io::Result<()> {

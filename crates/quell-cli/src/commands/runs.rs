@@ -76,6 +76,7 @@ pub(crate) async fn run(args: &RunsArgs, global: &Global) -> Result<u8, Failure>
         Some(silence) => row.heartbeat_at.is_none_or(|beat| now.since(beat) >= silence),
         None => true,
     };
+    let queue = filter.queue.clone();
     if !args.count_by.is_empty() {
         let counts = count(&engine, filter, &args.count_by, older).await?;
         return show_counts(&args.count_by, &counts, args.form.json);
@@ -87,6 +88,7 @@ pub(crate) async fn run(args: &RunsArgs, global: &Global) -> Result<u8, Failure>
         }
         None => engine.runs(filter).await?,
     };
+    context::known_if_empty(&engine, queue.as_ref(), &page).await?;
     if args.form.json {
         output::json(&page)?;
         return Ok(0);

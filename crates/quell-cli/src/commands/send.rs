@@ -1,22 +1,30 @@
 //! `quell send`: one event from the command line, or many with `--bulk` (`send/bulk.rs`).
 //!
-//! The answer comes after the store has made the event durable, and never before.
+//! The answer comes after the store has made the event durable, and never before; with `--wait` it comes when the run of
+//! the event has ended (`send/wait.rs`). What can be refused without a store is refused before one is opened or made.
 
 mod bulk;
+mod wait;
+mod window;
 
-use std::io::Read;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use quell::Incoming;
-use quell::quell_core::event::{EventId, Headers, Invalid, Payload};
+use quell::config::{DurationText, Flags, Settings};
+use quell::quell_core::clock::Timestamp;
+use quell::quell_core::error::{ErrorKind, StoreError};
+use quell::quell_core::event::{EventId, LaneKey, NewEvent, NewEventId, Payload};
 use quell::quell_core::limits;
-use quell::quell_core::store::Receipt;
+use quell::quell_core::store::{AppendRequest, Receipt};
+use quell::quell_core::window::WindowPolicy;
+use quell::{EngineError, Incoming};
 
 use crate::args::{Form, Global};
 use crate::context;
 use crate::failure::{self, Failure};
 use crate::output;
+use crate::payload;
 use crate::times;
 
 #[derive(Debug, Args)]
@@ -25,7 +33,13 @@ Examples:
   quell send chat customer-7 '{\"text\":\"hi\"}'
   quell send chat customer-7 --text 'hi there' --id msg-1
   curl -s https://example.org/order.json | quell send orders 4711 -
-  quell send chat --bulk events.ndjson      lines of {\"key\":…,\"payload\":…,\"id\"?:…,\"tenant\"?:…}")]
+  quell send orders 4711 --wait=30s --json | jq .ended.result     what the handler answered
+  quell send mail ada --delay 1h --priority 9
+  quell send reindex all --only-if-idle                           not while one is going on
+  quell send chat ada '{\"text\":\"now!\"}' --window none             hands the key over at once
+  quell send chat --bulk events.ndjson      lines of {\"key\":…,\"payload\":…,\"id\"?,\"tenant\"?,\"delay_ms\"?,\"priority\"?}
+
+With --wait the exit code tells the end of the run: 0 succeeded, 6 failed, 7 cancelled, 8 not ended in time.")]
 pub(crate) struct SendArgs {
     /// The kind of work
     queue: String,
@@ -44,6 +58,13 @@ pub(crate) struct SendArgs {
     /// The owner of the key
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Wait until the run of the event has ended, and tell how; with a time, at most so long: --wait=30s
+    #[arg(long, value_name = "TIMEOUT", num_args = 0..=1, require_equals = true, conflicts_with = "bulk",
+        value_parser = DurationText::parse)]
+    #[expect(clippy::option_option, reason = "not asked for, asked for, asked for with a time")]
+    wait: Option<Option<Duration>>,
     /// Many events, one JSON object per line, from a file or `-` for stdin
     #[arg(long, value_name = "FILE")]
     bulk: Option<PathBuf>,
@@ -54,6 +75,36 @@ pub(crate) struct SendArgs {
     form: Form,
 }
 
+/// What an event may wish for itself; with `--bulk`, what lines without wishes of their own get.
+#[derive(Debug, Clone, Args)]
+struct Wishes {
+    /// Enter the lane only after this long, such as 90s or 2h; meanwhile it blocks nobody
+    #[arg(long, value_name = "DURATION", value_parser = DurationText::parse)]
+    delay: Option<Duration>,
+    /// 0 to 9, 9 first: overtakes other keys by a bounded time
+    #[arg(long, value_name = "N", default_value_t = limits::PRIORITY_DEFAULT,
+        value_parser = clap::value_parser!(u8).range(0..=i64::from(limits::PRIORITY_MAX)))]
+    priority: u8,
+    /// A window of its own: none, fixed=65s, quiet=2s, or quiet=2s,max_wait=20s; an open window is only shortened
+    #[arg(long, value_name = "WINDOW", value_parser = window::parse)]
+    window: Option<WindowPolicy>,
+    /// Refuse the event when the key has anything to do
+    #[arg(long)]
+    only_if_idle: bool,
+}
+
+impl Wishes {
+    fn event(&self, lane: LaneKey, payload: Payload) -> Incoming {
+        Incoming {
+            priority: self.priority,
+            delay: self.delay,
+            window: self.window,
+            only_if_idle: self.only_if_idle,
+            ..Incoming::to(lane, payload)
+        }
+    }
+}
+
 pub(crate) async fn run(args: SendArgs, global: &Global) -> Result<u8, Failure> {
     if let Some(file) = &args.bulk {
         return bulk::run(&args, file, global).await;
@@ -61,71 +112,70 @@ pub(crate) async fn run(args: SendArgs, global: &Global) -> Result<u8, Failure> 
     let key = args.key.as_deref().unwrap_or_default();
     let lane = context::lane_key(&args.queue, key, args.tenant.as_deref())?;
     let id = args.id.as_deref().map(EventId::new).transpose()?;
-    let payload = payload(&args)?;
-    let engine = context::open(global).await?;
-    let event = Incoming { lane, id, payload, headers: Headers::new() };
-    let receipts = engine.append(vec![event]).await?;
-    for receipt in &receipts {
-        if args.form.json {
-            output::json(receipt)?;
-        } else {
-            let now = context::now(&engine).await?;
-            output::line(told(receipt, now))?;
-        }
+    let event = Incoming { id, ..args.wishes.event(lane.clone(), payload(&args)?) };
+    let loaded = context::load(global, Flags::default())?;
+    check(&loaded.settings, &event)?;
+    let engine = context::open_now(&loaded).await?;
+    let receipts = engine.append(vec![event]).await.map_err(|error| refusal(error, &lane))?;
+    let receipt = receipts.into_iter().next().expect("one receipt per event");
+    if let Some(timeout) = args.wait {
+        return wait::run(&engine, lane, &receipt, timeout, args.form.json).await;
+    }
+    if args.form.json {
+        output::json(&receipt)?;
+    } else {
+        output::line(told(&receipt, context::now(&engine).await?))?;
     }
     Ok(0)
 }
 
-fn told(receipt: &Receipt, now: quell::quell_core::clock::Timestamp) -> String {
+/// The same checks as at the store's door, so that an event which could never be stored makes no store.
+fn check(settings: &Settings, event: &Incoming) -> Result<(), Failure> {
+    context::configured_queue(settings, &event.lane.queue)?;
+    let Some(queue) = settings.queue(&event.lane.queue) else { return Ok(()) };
+    let id = NewEventId::Made(EventId::new("not-sent-yet")?);
+    let new = NewEvent::new(event.lane.clone(), id, event.payload.clone(), queue.append.clone());
+    let new = NewEvent { delay: event.delay, window: event.window, priority: event.priority, ..new };
+    Ok(AppendRequest { events: vec![new], repeat: false }.check()?)
+}
+
+fn refusal(error: EngineError, lane: &LaneKey) -> Failure {
+    match &error {
+        EngineError::Store(StoreError { kind: ErrorKind::NotIdle, .. }) => {
+            let (queue, key) = (&lane.queue, output::quoted(lane.key.as_str()));
+            Failure::from(error).help(format!("`quell lane {queue} {key}` says what it is doing"))
+        }
+        _ => error.into(),
+    }
+}
+
+fn told(receipt: &Receipt, now: Timestamp) -> String {
     let Receipt { event_id, seq, run_id, duplicate, due_at, .. } = receipt;
-    let what = if *duplicate { "already there:" } else { "stored" };
-    let mut text = format!("{what} {event_id} as {seq}");
+    let mut text = format!("{} {event_id}", if *duplicate { "already there:" } else { "stored" });
+    let due = |due: &Timestamp| if *due > now { times::relative(*due, now) } else { "now".to_owned() };
+    let Some(seq) = seq else {
+        // Kept aside: no number and no run before it enters its lane.
+        text += ", delayed";
+        if let Some(ready) = due_at {
+            text += &format!(": it enters its lane {}", due(ready));
+        }
+        return text;
+    };
+    text += &format!(" as {seq}");
     if let Some(run) = run_id {
         text += &format!(" in {run}");
     }
-    if let Some(due) = due_at {
-        text += &format!(", due {}", if *due > now { times::relative(*due, now) } else { "now".to_owned() });
+    if let Some(due_at) = due_at {
+        text += &format!(", due {}", due(due_at));
     }
     text
 }
 
 fn payload(args: &SendArgs) -> Result<Payload, Failure> {
-    let given = args.payload.as_deref();
-    let bytes = match given {
-        Some("-") => stdin()?,
-        Some(text) => text.as_bytes().to_vec(),
-        None if args.text => {
-            return Err(Failure::new(failure::USAGE, "--text needs a text, or `-` for stdin"));
-        }
-        None => b"{}".to_vec(),
-    };
-    if args.text {
-        let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::new(failure::USAGE, "the text on stdin is not UTF-8"))?;
-        return Ok(Payload::of(&serde_json::Value::String(text)));
+    match args.payload.as_deref() {
+        Some(given) if args.text => payload::text(given),
+        Some(given) => payload::json(given),
+        None if args.text => Err(Failure::new(failure::USAGE, "--text needs a text, or `-` for stdin")),
+        None => Ok(payload::empty()),
     }
-    Payload::from_json(&bytes).map_err(|invalid| explain(&invalid, given))
-}
-
-/// The usual mistake is a text without quotes, or quotes that the shell has eaten.
-fn explain(invalid: &Invalid, given: Option<&str>) -> Failure {
-    let refused = Failure::new(failure::USAGE, invalid.to_string());
-    match given {
-        Some("-") | None => refused,
-        Some(text) => {
-            let as_string = serde_json::Value::String(text.to_owned()).to_string();
-            refused.help(format!(
-                "JSON goes in single quotes, like '{{\"text\":\"hi\"}}'; for plain text add --text, or write {}",
-                output::quoted(&as_string)
-            ))
-        }
-    }
-}
-
-fn stdin() -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    // One byte more than is allowed, so that too much is noticed without reading all of it.
-    let most = u64::try_from(limits::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    std::io::stdin().lock().take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

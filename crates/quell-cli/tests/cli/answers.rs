@@ -163,7 +163,7 @@ fn check_and_doctor_answer_people_and_programs() {
     assert_eq!(schema["title"], "quell.toml");
 
     let doctor =
-        folder.quell(&["doctor"]).ok().says("durable").says("schema 1").says("file mode").says("holds");
+        folder.quell(&["doctor"]).ok().says("durable").says("schema 2").says("file mode").says("holds");
     doctor.says("free of").says("ok nothing is lost: 4 events");
     let doctor = folder.json(&["doctor"]);
     assert_eq!((&doctor["ok"], &doctor["machine"]["mode"]), (&true.into(), &"600".into()));
@@ -202,6 +202,71 @@ fn colour_is_for_terminals_and_a_reader_may_leave_early() {
     let output =
         folder.command(&["runs"]).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn a_damaged_cursor_and_an_unknown_queue_are_no_empty_answer() {
+    let folder = folder();
+    for listing in ["lanes", "runs", "audit", "dead"] {
+        folder.quell(&[listing, "--cursor", "nonsense"]).exits(2).complains("cursor \"nonsense\" is not one");
+        folder.quell(&[listing, "--queue", "jbos"]).exits(3).complains("unknown queue \"jbos\"");
+    }
+    folder.quell(&["lanes", "--idle", "--cursor", "nonsense"]).exits(2);
+    folder.quell(&["runs", "--queue", "jobs", "--key", "good", "--cursor", "f.x"]).exits(2);
+    let page = folder.json(&["runs", "--limit", "2"]);
+    let rest = folder.json(&["runs", "--cursor", page["next"].as_str().unwrap()]);
+    assert_eq!(items(&rest).len(), 2, "the cursor that was given is good: {rest}");
+}
+
+#[test]
+fn steps_are_listed_and_their_values_only_when_asked_for() {
+    use quell::{Quell, Queue, Run, from_fn};
+    let folder = Folder::new();
+    let url = format!("sqlite:{}", folder.path("quell.db").display());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let sent = runtime.block_on(async {
+        let handler = from_fn(|run: Run| async move {
+            let said: Result<String, _> =
+                run.step("llm", || async { Ok::<_, String>("words".to_owned()) }).await;
+            said.map(|_| ()).map_err(|e| e.to_string())
+        });
+        let quell = Quell::open(&url).queue("chat", Queue::none().handler(handler)).start().await.unwrap();
+        let sent = quell.send("chat", "ada", serde_json::json!(1)).await.unwrap();
+        quell.until_idle().await.unwrap();
+        quell.shutdown().await;
+        sent
+    });
+    let run = sent.run_id.unwrap().to_string();
+    let shown = folder.quell(&["run", &run]).ok().says("STEP").says("llm");
+    assert!(!shown.out.contains("words"), "{}", shown.out);
+    folder.quell(&["run", &run, "--steps"]).ok().says("VALUE").says("\"words\"");
+    assert_eq!(folder.json(&["run", &run])["steps"][0]["value"], "words");
+}
+
+#[test]
+fn whatever_an_actor_calls_himself_cannot_steer_a_terminal() {
+    let folder = folder();
+    folder.quell(&["pause", "chat", "ada", "--actor", "eve\u{1b}[2J"]).ok();
+    for args in [["lanes"].as_slice(), &["lane", "chat", "ada"], &["audit"]] {
+        let answer = folder.quell(args).ok().says("eve");
+        assert!(!answer.out.contains('\u{1b}'), "{args:?}: {}", answer.out);
+    }
+}
+
+#[test]
+fn a_failed_run_that_blocks_its_key_is_named() {
+    let folder = Folder::with_config(
+        "[queues.jobs]\nwindow = \"none\"\non_failed = \"block\"\nhandler = { exec = [\"/bin/sh\", \"-c\", \"exit 65\"] }\n",
+    );
+    let run = folder.send("jobs", "ada", "1")["run_id"].as_str().unwrap().to_owned();
+    folder.quell(&["work", "--until-idle"]).ok();
+    folder.send("jobs", "ada", "2");
+    folder.quell(&["work", "--until-idle"]).ok();
+    folder.quell(&["lanes"]).ok().says(&format!("blocked by the failed {run}"));
+    folder.quell(&["lane", "jobs", "ada"]).ok().says(&format!("blocked by     {run}"));
+    assert_eq!(folder.json(&["lane", "jobs", "ada"])["blocked_by"], run.as_str());
+    folder.quell(&["resume", "jobs", "ada"]).ok().says("resumed lane jobs/ada");
+    assert_eq!(folder.json(&["lane", "jobs", "ada"])["blocked_by"], Value::Null);
 }
 
 #[test]

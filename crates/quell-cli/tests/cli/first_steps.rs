@@ -21,7 +21,20 @@ fn help_knows_every_command_and_the_exit_codes() {
         help = help.says(&format!("\n  {word} "));
         folder.quell(&["help", word]).ok().says("Usage: quell");
     }
-    for word in ["resume", "check", "doctor", "demo", "bench", "completions"] {
+    for word in [
+        "resume",
+        "cancel",
+        "redrive",
+        "purge",
+        "schedules",
+        "check",
+        "doctor",
+        "backup",
+        "restore",
+        "demo",
+        "bench",
+        "completions",
+    ] {
         help = help.says(&format!("\n  {word} "));
     }
     let help = help.says("3  not found").says("5  the store is not available");
@@ -82,8 +95,8 @@ fn payloads_are_shown_when_asked_for() {
 #[test]
 fn completions_exist_for_the_common_shells() {
     let folder = Folder::new();
-    folder.quell(&["completions", "bash"]).ok().says("complete -F _quell").says("doctor");
-    folder.quell(&["completions", "zsh"]).ok().says("#compdef quell").says("doctor");
+    folder.quell(&["completions", "bash"]).ok().says("complete -F _quell").says("doctor").says("--as-new");
+    folder.quell(&["completions", "zsh"]).ok().says("#compdef quell").says("doctor").says("--only-if-idle");
     folder.quell(&["completions", "fish"]).ok().says("complete -c quell").says("doctor");
     folder.quell(&["completions", "tcsh"]).exits(2);
 }

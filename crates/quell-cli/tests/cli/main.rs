@@ -6,13 +6,17 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod answers;
+mod backups;
 mod configuration;
 mod demo;
 mod disks;
 mod first_steps;
 mod handlers;
+mod operating;
+mod schedules;
 mod sending;
 mod stopping;
 mod stores;
 mod support;
 mod together;
+mod waiting;

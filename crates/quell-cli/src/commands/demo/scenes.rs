@@ -126,7 +126,7 @@ impl Stage {
             let receipt = office.send("ada", json!({ "add": item })).await?;
             self.say(&format!(
                 "stored {item} as event {} in {}",
-                receipt.seq,
+                output::or_dash(receipt.seq),
                 output::or_dash(receipt.run_id)
             ))?;
         }
@@ -165,7 +165,7 @@ impl Stage {
         // First nobody works, so that only the victim can claim what is sent now.
         office.quell.shutdown().await;
         let receipt = engine.send(QUEUE, "bob", json!({ "pay": 42 })).await?;
-        self.say(&format!("stored a payment as event {}", receipt.seq))?;
+        self.say(&format!("stored a payment as event {}", output::or_dash(receipt.seq)))?;
         let mut victim = self.victim()?;
         let held = holding(&mut victim).await?;
         let pid = victim.id().unwrap_or(0);
@@ -206,7 +206,7 @@ impl Stage {
         receipts.extend(office.quell.append(vec![event(5)?]).await?);
         for receipt in &receipts {
             let word = if receipt.duplicate { "already there, the first receipt again" } else { "stored" };
-            self.say(&format!("sent {}: {word}, event {}", receipt.event_id, receipt.seq))?;
+            self.say(&format!("sent {}: {word}, event {}", receipt.event_id, output::or_dash(receipt.seq)))?;
         }
         match office.quell.append(vec![event(500)?]).await {
             Err(EngineError::Store(error)) => self.say(&format!("sent it with another amount: {error}"))?,

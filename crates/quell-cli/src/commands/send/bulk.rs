@@ -11,20 +11,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use quell::clock::{self, Chance, Ids, RealTime};
+use quell::config::Flags;
 use quell::quell_core::error::StoreError;
-use quell::quell_core::event::{EventId, Headers, Key, LaneKey, Payload, QueueName, Tenant};
+use quell::quell_core::event::{EventId, Key, LaneKey, Payload, QueueName, Tenant};
 use quell::quell_core::store::Receipt;
 use quell::{Engine, EngineError, Incoming};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::SendArgs;
+use super::{SendArgs, Wishes};
 use crate::args::Global;
 use crate::context;
 use crate::failure::{self, Failure};
 use crate::output;
+use crate::progress;
 use lines::Lines;
 
 /// Events of one request: one commit, and one answer that a person would still wait for.
@@ -48,6 +50,8 @@ struct BulkLine {
     payload: Box<RawValue>,
     id: Option<String>,
     tenant: Option<String>,
+    delay_ms: Option<u64>,
+    priority: Option<u8>,
 }
 
 /// One line of the answer with `--json`.
@@ -77,19 +81,22 @@ pub(super) async fn run(args: &SendArgs, file: &Path, global: &Global) -> Result
     let queue = QueueName::new(&args.queue)?;
     let tenant = context::tenant_of(args.tenant.as_deref())?;
     let mut lines = Lines::open(file)?;
-    let engine = context::open(global).await?;
+    let loaded = context::load(global, Flags::default())?;
+    // A queue that does not exist refuses every line, and makes no store.
+    context::configured_queue(&loaded.settings, &queue)?;
+    let engine = context::open_now(&loaded).await?;
     let (time, chance) = (Arc::new(RealTime::new()), Arc::new(Chance::from_system()));
     let mut bulk = Bulk {
         engine,
         json: args.form.json,
         stop_on_error: args.stop_on_error,
-        bar: progress(lines.size()),
+        bar: progress::bytes(lines.size()),
         group: Vec::new(),
         bytes: 0,
         tally: Tally::default(),
     };
     let ids = Ids::new(time, chance);
-    let read = Reading { queue, tenant, ids };
+    let read = Reading { queue, tenant, wishes: args.wishes.clone(), ids };
     let ended = bulk.send_all(&mut lines, &read).await;
     bulk.bar.finish_and_clear();
     let summary = bulk.tally.to_string();
@@ -107,6 +114,7 @@ pub(super) async fn run(args: &SendArgs, file: &Path, global: &Global) -> Result
 struct Reading {
     queue: QueueName,
     tenant: Option<Tenant>,
+    wishes: Wishes,
     ids: Ids,
 }
 
@@ -125,7 +133,10 @@ impl Reading {
             Some(id) => EventId::new(id).map_err(check)?,
             None => self.ids.event_id(),
         };
-        Ok(Pending { line, event: Incoming { lane, id: Some(id), payload, headers: Headers::new() }, made })
+        let mut event = Incoming { id: Some(id), ..self.wishes.event(lane, payload) };
+        event.delay = read.delay_ms.map(Duration::from_millis).or(event.delay);
+        event.priority = read.priority.unwrap_or(event.priority);
+        Ok(Pending { line, event, made })
     }
 }
 
@@ -134,7 +145,7 @@ fn shorter(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     format!(
-        "{what} (column {}); a line is {{\"key\":…,\"payload\":…,\"id\"?:…,\"tenant\"?:…}}",
+        "{what} (column {}); a line is {{\"key\":…,\"payload\":…,\"id\"?,\"tenant\"?,\"delay_ms\"?,\"priority\"?}}",
         error.column()
     )
 }
@@ -281,18 +292,5 @@ impl Bulk {
     /// Without tearing the progress bar.
     fn say(&self, text: &str) {
         self.bar.suspend(|| output::say(text));
-    }
-}
-
-/// On stderr, and only if it is a terminal.
-fn progress(size: Option<u64>) -> ProgressBar {
-    let (bar, form) = match size {
-        Some(size) => (ProgressBar::new(size), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}"),
-    };
-    // The template is a constant; should it ever be wrong, the default bar is shown.
-    match ProgressStyle::with_template(form) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }
