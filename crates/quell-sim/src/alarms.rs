@@ -12,7 +12,7 @@ use quell_check::{Invariant, Violation};
 pub(crate) fn explained(violation: &Violation, history: &[Record]) -> Option<&'static str> {
     use Invariant::{
         AuditIsState, Content, Equation, Erasure, ExplainedDuplicates, FrozenBatch, GiveWay, Idempotency,
-        LegalMoves, NotEarly, Order, Pause, Revision, SerialCommits, WholeBatch,
+        LegalMoves, NotEarly, Order, Pause, Revision, SerialCommits, StepMemo, WholeBatch,
     };
     let broken = violation.invariant;
     let of_batches =
@@ -44,8 +44,8 @@ pub(crate) fn explained(violation: &Violation, history: &[Record]) -> Option<&'s
     if redriven(history) && matches!(broken, FrozenBatch | AuditIsState | SerialCommits) {
         return Some("alarm: which events a redrive took is not told");
     }
-    if restored(history) && (of_batches || matches!(broken, Content | Idempotency)) {
-        return Some("alarm: a restore took events away");
+    if restored(history) && (of_batches || matches!(broken, Content | Idempotency | StepMemo)) {
+        return Some("alarm: a restore took away what was told");
     }
     None
 }
