@@ -29,7 +29,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Tick;
+use crate::clock::{Tick, Timestamp};
 use crate::limits;
 
 /// How often a held lease is renewed: a third of it, and at least every 20 s.
@@ -52,9 +52,32 @@ pub fn divergence_max(lease: Duration) -> Duration {
     lease / 4
 }
 
+/// Where the store-wide sequence goes on after a restore, so that no number is told twice; nothing when there is none
+/// left.
+///
+/// Far ahead of the backup is not enough: one backup may be restored twice, in two places, and nobody can ask the one
+/// what the other has told. So the sequence also never lies behind a floor that rises with the calendar by 2^20 numbers
+/// a second, faster than any store hands them out, and below 2^53 until the year 2296.
+pub fn after_restore(last_number: u64, now: Timestamp) -> Option<u64> {
+    const FLOOR_FROM: i64 = 1_704_067_200; // 2024-01-01
+    let seconds = u64::try_from(now.as_millis() / 1_000 - FLOOR_FROM).unwrap_or(0);
+    let next = last_number.saturating_add(limits::EPOCH_JUMP).max(seconds << 20);
+    (next < limits::NUMBER_MAX).then_some(next)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_backup_restored_twice_goes_on_at_two_places() {
+        let (first, second) = (Timestamp::from_millis(1_800_000_000_000), Timestamp::from_millis(1_800_000_010_000));
+        let (a, b) = (after_restore(77, first).unwrap(), after_restore(77, second).unwrap());
+        assert!(b > a + 10_000_000, "ten seconds are worth ten million numbers: {a} {b}");
+        assert!(after_restore(a, first).unwrap() >= a + limits::EPOCH_JUMP, "never behind what was told");
+        assert_eq!(after_restore(limits::NUMBER_MAX - 1, first), None);
+        assert!(after_restore(0, Timestamp::from_millis(0)).is_some(), "a clock of 1970 is no obstacle");
+    }
 
     #[test]
     fn heartbeats_leave_room_for_two_misses() {
