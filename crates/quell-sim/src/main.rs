@@ -51,30 +51,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// Goes on after failures and counts them by kind, with the first seed of each.
+/// Goes on after failures and counts them by kind, false alarms too, with the first seed of each.
 fn survey(first: u64, count: u64) {
     let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for seed in first..first + count {
-        if let Err(failure) = quell_sim::run(seed, &real) {
-            let kind = match &failure.problem {
-                Problem::Broken(violation) => {
-                    format!(
-                        "{}: {} / {}",
-                        violation.invariant,
-                        plain(&violation.what),
-                        plain(&violation.expected)
-                    )
-                }
-                Problem::Equation(all) => format!("equation: {}", plain(&all.join(", "))),
-                Problem::Stuck(_) => "stuck".to_owned(),
-                Problem::Panic(text) => format!("panic: {text}"),
-            };
-            let kind = format!("{}{kind}", circumstances(&failure.history));
+        let kind = match quell_sim::run(seed, &real) {
+            Ok(finished) => finished.tolerated.map(str::to_owned),
+            Err(failure) => Some(format!("{}{}", circumstances(&failure.history), kind_of(&failure.problem))),
+        };
+        if let Some(kind) = kind {
             kinds.entry(kind).or_insert((0, seed)).0 += 1;
         }
     }
     for (kind, (times, seed)) in kinds {
         println!("{times:>6} times, first seed {seed}: {kind}");
+    }
+}
+
+fn kind_of(problem: &Problem) -> String {
+    match problem {
+        Problem::Broken(violation) => {
+            let (seen, expected) = (plain(&violation.what), plain(&violation.expected));
+            format!("{}: {seen} / {expected}", violation.invariant)
+        }
+        Problem::Equation(all) => format!("equation: {}", plain(&all.join(", "))),
+        Problem::Stuck(_) => "stuck".to_owned(),
+        Problem::Panic(text) => format!("panic: {text}"),
     }
 }
 
