@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::append::{enter, find_event};
 use crate::claim::key_of;
-use crate::rows::{at, event_id, from_json, maybe_at, maybe_time, number, time, to_json};
+use crate::rows::{LaneRow, at, event_id, from_json, maybe_at, maybe_time, number, time, to_json};
 use crate::settle::{Member, Report, part, write_finished};
 use crate::tx::{QueueRow, Tx};
 
@@ -27,18 +27,31 @@ use crate::tx::{QueueRow, Tx};
 pub(crate) fn put(tx: &mut Tx<'_, '_>, event: &NewEvent, ready_at: Timestamp) -> rusqlite::Result<Receipt> {
     let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let row = tx.fresh();
-    let (given, id) = match &event.id {
-        NewEventId::Given(id) => (1, id),
-        NewEventId::Made(id) => (0, id),
-    };
+    tx.execute(INSERT, values(row, queue, event, tx.now, ready_at))?;
+    tx.queue(queue)?.totals.set_aside(1);
+    tx.due(queue, Some(ready_at.max(tx.now)))?;
+    Ok(receipt(event.id.id().clone(), ready_at, false))
+}
+
+pub(crate) const INSERT: &str =
+    "INSERT INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+
+/// The row of an event aside.
+pub(crate) fn values(
+    row: u64,
+    queue: u64,
+    event: &NewEvent,
+    now: Timestamp,
+    ready_at: Timestamp,
+) -> [Value; 13] {
     let text = |s: &str| Value::Text(s.to_owned());
-    let values = [
+    [
         number(row),
         number(queue),
         text(event.lane.key.as_str()),
-        text(id.as_str()),
-        Value::Integer(given),
-        at(tx.now),
+        text(event.id.id().as_str()),
+        Value::Integer(matches!(event.id, NewEventId::Given(_)).into()),
+        at(now),
         at(ready_at),
         at(ready_at),
         Value::Integer(i64::from(event.priority)),
@@ -46,15 +59,10 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, event: &NewEvent, ready_at: Timestamp) ->
         to_json(&*event.policy),
         if event.headers.is_empty() { Value::Null } else { to_json(&event.headers) },
         text(event.payload.as_str()),
-    ];
-    let sql = "INSERT INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
-    tx.execute(sql, values)?;
-    tx.queue(queue)?.totals.set_aside(1);
-    tx.due(queue, Some(ready_at.max(tx.now)))?;
-    Ok(receipt(id.clone(), ready_at, false))
+    ]
 }
 
-fn receipt(event_id: EventId, ready_at: Timestamp, duplicate: bool) -> Receipt {
+pub(crate) fn receipt(event_id: EventId, ready_at: Timestamp, duplicate: bool) -> Receipt {
     let due_at = Some(ready_at);
     Receipt { event_id, seq: None, run_id: None, duplicate, due_at, state: None, met: None }
 }
@@ -137,10 +145,10 @@ pub(crate) fn fire_and_enter(
 }
 
 /// One event aside, as its row.
-struct Waiting {
+pub(crate) struct Waiting {
     number: u64,
     ready_at: i64,
-    event: NewEvent,
+    pub(crate) event: NewEvent,
 }
 
 impl Waiting {
@@ -190,8 +198,10 @@ fn enter_one(tx: &mut Tx<'_, '_>, queue: u64, waiting: Waiting) -> rusqlite::Res
     let earlier: Option<i64> =
         statement.query_row((queue, key, waiting.ready_at, waiting.number), |row| row.get(0)).optional()?;
     let full = lane.is_some_and(|lane| {
-        let drops = event.policy.overflow == Overflow::DropOldest && lane.open.is_some();
-        lane.events() >= event.policy.lane_events && !drops
+        let (waiting, most) = (lane.events(), event.policy.lane_events);
+        let buffered = lane.open.map_or(0, |o| o.count);
+        let drops = event.policy.overflow == Overflow::DropOldest && waiting < most + buffered;
+        waiting >= most && !drops
     });
     let later = tx.now.after(limits::ASIDE_FULL_WAIT).as_millis();
     match earlier.or(full.then_some(later)) {
@@ -212,22 +222,78 @@ fn remove(tx: &mut Tx<'_, '_>, row: u64) -> rusqlite::Result<()> {
 
 /// A known id with another payload: its sender is gone, so the event goes to the dead letter, under an id of its own.
 fn bury(tx: &mut Tx<'_, '_>, queue: u64, new: &NewEvent) -> rusqlite::Result<()> {
-    let (seq, run) = (tx.fresh(), tx.fresh());
+    let run = tx.fresh();
     let mut row = tx.lane_by_key(queue, new.lane.key.as_str())?.expect("its id is known in this lane");
-    let id = EventId::new(format!("conflict_{seq}")).expect("a word and a number are a short text");
-    let now = tx.now;
-    let (payload, headers) = (new.payload.clone(), new.headers.clone());
-    let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
-    insert_marked(tx, row.lane.id, &event, run)?;
-    let member = Member { seq, bytes: event.payload.len() as u64, received_at: now };
+    let member = set_down(tx, row.lane.id, new, run, "conflict")?;
     let error = id_conflict(&new.lane, new.id.id()).detail;
-    let (made, ended) = row.lane.bury(now, part(run, &[member]), error);
+    let (made, mut ended) = row.lane.bury(tx.now, part(run, &[member]), error);
+    ended.run.priority = new.priority;
     tx.queue(queue)?.totals.buried_aside(1);
     tx.audit(queue, Some(row.lane.id), &made, None)?;
     write_finished(tx, row.lane.id, &ended, &Report::default())
 }
 
-fn insert_marked(tx: &mut Tx<'_, '_>, lane: u64, event: &Event, run: u64) -> rusqlite::Result<()> {
+/// Events aside of a queue, or of one key of it, in the order of their lanes and of acceptance.
+pub(crate) fn list(
+    tx: &mut Tx<'_, '_>,
+    queue: &QueueRow,
+    key: Option<&Key>,
+    most: usize,
+) -> rusqlite::Result<Vec<Waiting>> {
+    let sql = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload FROM aside
+               WHERE queue_id = ?1 AND (?2 IS NULL OR key = ?2) ORDER BY key, ready_at, number LIMIT ?3";
+    let read = |row: &Row<'_>| Waiting::read(row, queue);
+    let key = key.map(Key::as_str);
+    tx.connection.prepare_cached(sql)?.query_map((queue.id, key, most), read)?.collect()
+}
+
+/// Events aside of one lane that an operator discards: a run of their own, kept like everything discarded.
+pub(crate) fn purge(
+    tx: &mut Tx<'_, '_>,
+    actor: &str,
+    row: &mut LaneRow,
+    gone: &[Waiting],
+) -> rusqlite::Result<()> {
+    let run = tx.fresh();
+    let mut members = Vec::with_capacity(gone.len());
+    for waiting in gone {
+        remove(tx, waiting.number)?;
+        members.push(set_down(tx, row.lane.id, &waiting.event, run, "purged")?);
+    }
+    let (made, mut ended) = row.lane.discard_aside(tx.now, part(run, &members));
+    ended.run.priority = gone.iter().map(|w| w.event.priority).max().unwrap_or(limits::PRIORITY_DEFAULT);
+    tx.queue(row.queue_id)?.totals.discarded_aside(gone.len() as u64);
+    tx.audit(row.queue_id, Some(row.lane.id), &made, Some(actor))?;
+    write_finished(tx, row.lane.id, &ended, &Report::default())
+}
+
+/// Keeps an event from aside in its lane as one of this run, which has ended. Where its id is known already it gets one
+/// made of this word.
+fn set_down(
+    tx: &mut Tx<'_, '_>,
+    lane: u64,
+    new: &NewEvent,
+    run: u64,
+    word: &str,
+) -> rusqlite::Result<Member> {
+    let (seq, now) = (tx.fresh(), tx.now);
+    let own = || EventId::new(format!("{word}_{seq}")).expect("a word and a number are a short text");
+    let known = find_event(tx, lane, new.id.id())?.is_some();
+    let id = if known { own() } else { new.id.id().clone() };
+    let (payload, headers) = (new.payload.clone(), new.headers.clone());
+    let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
+    insert_marked(tx, lane, &event, run, new.priority)?;
+    Ok(Member { seq, bytes: event.payload.len() as u64, received_at: now })
+}
+
+fn insert_marked(
+    tx: &mut Tx<'_, '_>,
+    lane: u64,
+    event: &Event,
+    run: u64,
+    priority: u8,
+) -> rusqlite::Result<()> {
+    let priority = (priority != limits::PRIORITY_DEFAULT).then_some(priority);
     let sql = include_str!("../sql/append_event.sql");
     let headers = if event.headers.is_empty() { Value::Null } else { to_json(&event.headers) };
     let values = [
@@ -240,7 +306,7 @@ fn insert_marked(tx: &mut Tx<'_, '_>, lane: u64, event: &Event, run: u64) -> rus
         Value::Text(event.payload.as_str().to_owned()),
         number(run),
         Value::Null,
-        Value::Null,
+        priority.map_or(Value::Null, |p| Value::Integer(i64::from(p))),
     ];
     tx.execute(sql, values).map(|_| ())
 }

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use quell_core::batch::Batch;
+use quell_core::aside::told;
+use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Key, LaneKey};
@@ -41,7 +42,7 @@ const QUEUES_BY_TIME: &str =
 pub(crate) fn claim(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> StoreResult<Claimed> {
     request.check()?;
     if let Some(id) = &request.claim_id {
-        let batches = claimed_before(tx, id).map_err(|e| not_done(&e))?;
+        let batches = claimed_before(tx, id, &request.worker).map_err(|e| not_done(&e))?;
         if !batches.is_empty() {
             return Ok(Claimed { batches, now: tx.now, next_at: Some(tx.now), ..Claimed::default() });
         }
@@ -49,8 +50,12 @@ pub(crate) fn claim(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> StoreResult<
     claim_lanes(tx, request).map_err(|e| not_done(&e))
 }
 
-/// The live claims that an earlier call with this id got: its answer may have been lost.
-fn claimed_before(tx: &mut Tx<'_, '_>, claim_id: &str) -> rusqlite::Result<Vec<Batch>> {
+/// The live claims that an earlier call of this worker with this id got: its answer may have been lost.
+fn claimed_before(
+    tx: &mut Tx<'_, '_>,
+    claim_id: &str,
+    worker: &Arc<WorkerId>,
+) -> rusqlite::Result<Vec<Batch>> {
     tx.write_lanes()?;
     let rows: Vec<LaneRow> = tx
         .connection
@@ -59,7 +64,10 @@ fn claimed_before(tx: &mut Tx<'_, '_>, claim_id: &str) -> rusqlite::Result<Vec<B
         .collect::<rusqlite::Result<_>>()?;
     let mut batches = Vec::new();
     for row in rows {
-        let Some(run) = row.lane.current.as_ref() else { continue };
+        let row = tx.with_worker(row)?;
+        let Some(run) = row.lane.current.as_ref().filter(|c| c.worker.as_ref() == Some(worker)) else {
+            continue;
+        };
         if row.lane.lease_at().is_none_or(|until| until <= tx.now) {
             continue;
         }
@@ -323,7 +331,7 @@ fn hand_out(
     let claimer = Claimer {
         worker: request.worker.clone(),
         token,
-        policy: policy.clone(),
+        policy: told(policy, &events),
         claim_id: request.claim_id.clone(),
     };
     let made = row.lane.claim(now, &claimer);

@@ -14,8 +14,9 @@ use quell_core::store::{Controlled, Purge, PurgeWhat, Redrive, RedriveTo, not_bu
 use rusqlite::OptionalExtension;
 use rusqlite::types::Value;
 
-use super::find_lane;
+use super::{find_lane, new_lane};
 use crate::append::{find_event, gone, mark};
+use crate::aside;
 use crate::claim::key_of;
 use crate::error::not_done;
 use crate::rows::{LaneRow, RunRecord, at, extra_value, number, state_code, time};
@@ -105,7 +106,7 @@ fn put_back(
 ) -> rusqlite::Result<RunId> {
     let (queue, lane) = (row.queue_id, row.lane.id);
     let old = record.ended.run.clone();
-    let whole = chosen.len() as u64 == old.count;
+    let whole = chosen.len() as u64 == old.count && old.links.redriven_into.is_none();
     let made = match request.to {
         RedriveTo::Head => {
             let run = tx.fresh();
@@ -251,28 +252,21 @@ fn purge_delayed(
     queue: u64,
     done: &mut Controlled,
 ) -> rusqlite::Result<()> {
-    let key = purge.key.as_ref().map(Key::as_str);
-    let sql =
-        "SELECT number FROM aside WHERE queue_id = ?1 AND (?2 IS NULL OR key = ?2) ORDER BY number LIMIT ?3";
-    let found: Vec<u64> = tx
-        .connection
-        .prepare_cached(sql)?
-        .query_map((queue, key, limits::PURGE_STEP + 1), |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut gone = 0;
-    for (taken, row) in found.into_iter().enumerate() {
-        if room(taken, done) == 0 {
-            break;
-        }
-        gone += 1;
-        if !purge.dry_run {
-            tx.execute("DELETE FROM aside WHERE number = ?1", [number(row)])?;
-        }
+    let queue = tx.queue(queue)?.clone();
+    let mut found = aside::list(tx, &queue, purge.key.as_ref(), limits::PURGE_STEP + 1)?;
+    done.more |= found.len() > limits::PURGE_STEP;
+    found.truncate(limits::PURGE_STEP);
+    done.events += found.len() as u64;
+    if purge.dry_run {
+        return Ok(());
     }
-    done.events += gone;
-    if gone > 0 && !purge.dry_run {
-        tx.queue(queue)?.totals.discarded_aside(gone);
-        tx.audit(queue, None, &lane::plain(Change::Purged), Some(actor))?;
+    for gone in found.chunk_by(|a, b| a.event.lane == b.event.lane) {
+        let key = &gone[0].event.lane;
+        let mut row = match find_lane(tx, key)? {
+            Some(row) => row,
+            None => new_lane(tx, key)?,
+        };
+        aside::purge(tx, actor, &mut row, gone)?;
     }
     Ok(())
 }
