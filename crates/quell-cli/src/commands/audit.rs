@@ -6,6 +6,7 @@ use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::Key;
 use quell::quell_core::inspect::AuditFilter;
+use quell::quell_core::lifecycle::Change;
 use quell::quell_core::outcome::VerdictKind;
 
 use crate::args::{Form, Global, Paging};
@@ -125,6 +126,7 @@ fn by(record: &AuditRecord) -> String {
         (Some(actor), _, _) => times::one_line(actor, LANE_CHARS),
         (None, Some(worker), Some(prior)) => format!("{} (before: {prior})", output::worker(Some(worker))),
         (None, Some(worker), None) => output::worker(Some(worker)),
+        (None, None, Some(prior)) if record.change == Change::Restored => format!("lease of {prior} is void"),
         (None, None, Some(prior)) => format!("lease of {prior} ran out"),
         (None, None, None) => "-".to_owned(),
     }

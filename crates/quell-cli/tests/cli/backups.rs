@@ -52,6 +52,8 @@ fn a_backup_made_while_a_worker_runs_is_a_whole_store() {
 
     // The lease of the old past is void, and no number comes again.
     assert_eq!(items(&folder.json(&["lanes", "--running", "--store", "sqlite:second.db"])).len(), 0);
+    let audit = folder.quell(&["audit", "--queue", "slow", "--store", "sqlite:second.db"]).ok();
+    audit.says("restored").says("is void");
     let sent = folder.json(&["send", "chat", "after", "1", "--store", "sqlite:second.db"]);
     assert!(sent["seq"].as_u64().unwrap() > after["seq"].as_u64().unwrap().max(token), "{sent} {after}");
     folder.quell(&["work", "--until-idle", "--queue", "jobs", "--store", "sqlite:second.db"]).ok();

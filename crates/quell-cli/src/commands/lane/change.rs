@@ -107,10 +107,10 @@ pub(super) async fn make(
             None => format!("deleted {id} of {lane}"),
         },
         Change::EraseEvent(id) => {
-            format!("erased {id} of {lane} for good; it counts as discarded, and the audit keeps its numbers")
+            format!("erased {id} of {lane} for good; it counts as discarded, the audit keeps its numbers")
         }
         Change::Erase => format!(
-            "erased {lane} for good: {}; they count as discarded, and the audit keeps its numbers without the key",
+            "erased {lane} for good: {}, counted as discarded; the audit keeps its numbers, without the key",
             times::count(done.events, "event")
         ),
     })?;
