@@ -3,6 +3,7 @@
 
 ALTER TABLE meta ADD COLUMN backup INTEGER NOT NULL DEFAULT 0;      -- 1 in a copy made by Quell until it is first opened
 ALTER TABLE meta ADD COLUMN restored_at INTEGER;                    -- when a backup was last opened as a store
+ALTER TABLE meta ADD COLUMN scrub_at INTEGER;                       -- since when erased content may be in unused parts of the file
 
 ALTER TABLE queue ADD COLUMN priorities INTEGER NOT NULL DEFAULT 16;  -- bit n: some lane has had priority n
 ALTER TABLE queue ADD COLUMN schedules  INTEGER NOT NULL DEFAULT 0;   -- how many schedules fire into it

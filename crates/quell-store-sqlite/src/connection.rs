@@ -22,6 +22,8 @@ const PAGE_BYTES: i64 = 8_192;
 /// Pages of the write-ahead log (64 MiB) before the committing connection copies them back. Larger logs mean fewer copies
 /// of hot pages; a background checkpointer left five times larger files.
 const WAL_PAGES: i64 = 8_000;
+/// How long a writer waits for another one: a caller's own transaction, or a checkpoint.
+pub(crate) const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 /// What the log is cut back to after a checkpoint.
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
@@ -93,7 +95,7 @@ pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> 
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
     let set = || -> rusqlite::Result<Durability> {
-        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.busy_timeout(WRITER_PATIENCE)?;
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}"))?;
         let journal: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         connection.execute_batch(&format!(
@@ -101,6 +103,7 @@ pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> 
              PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = {WAL_PAGES};
              PRAGMA journal_size_limit = {WAL_BYTES_KEPT};"
         ))?;
+        crate::erase::overwrite_all(&connection, false)?;
         connection.set_prepared_statement_cache_capacity(64);
         keep_plans(&connection)?;
         let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;

@@ -25,6 +25,7 @@ use crate::error::not_done;
 use crate::rows::{self, LaneRow, from_json, maybe_time, time};
 use crate::tx::{QueuePause, QueueRow, paused_by, queue_pauses, read_now};
 
+mod cursor;
 mod history;
 mod lanes;
 mod verify;
@@ -45,6 +46,7 @@ pub(crate) fn inspect(
     request: Inspect,
     description: &Description,
 ) -> StoreResult<Inspected> {
+    cursor::check(&request)?;
     let read = || -> rusqlite::Result<Inspected> {
         // One snapshot for the whole answer; it ends with this call, so the log can be checkpointed.
         let snapshot = connection.unchecked_transaction()?;
@@ -273,8 +275,14 @@ impl<'c> View<'c> {
             warnings
                 .push(format!("store time and the wall clock differ by {divergence} ms; store time decides"));
         }
-        let restored: Option<i64> =
-            self.connection.query_row("SELECT restored_at FROM meta", [], |row| row.get(0))?;
+        let sql = "SELECT restored_at, scrub_at FROM meta";
+        let (restored, scrub): (Option<i64>, Option<i64>) =
+            self.connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if let Some(at) = scrub.map(Timestamp::from_millis) {
+            warnings.push(format!(
+                "what was erased since {at} may still be in unused parts of the file: compact it when it is quiet"
+            ));
+        }
         if let Some(at) = restored.map(Timestamp::from_millis) {
             facts.push(("restored_at".into(), at.to_string()));
             // Told for as long as somebody may still look for what is not there, and not for ever.

@@ -28,10 +28,12 @@ use crate::writer::{Answer, Inbox, Request, Writer};
 
 mod append;
 mod aside;
+mod backup;
 mod claim;
 mod clock;
 mod connection;
 mod control;
+mod erase;
 mod error;
 mod extend;
 mod hold;
@@ -41,11 +43,18 @@ mod rows;
 mod settle;
 mod step;
 mod sweep;
+mod transact;
 mod tx;
 mod wake;
 mod writer;
 
+pub use backup::{BackedUp, Restored, backup, restore};
+pub use erase::compact;
 pub use migrate::dump_schema;
+/// Part of this crate's interface: [`SqliteStore::transaction`] and [`append_in`] hand out and take its `Connection`, and
+/// a program can link only one version of it, so callers use this one.
+pub use rusqlite;
+pub use transact::{Appender, TRANSACTION_MAX, TransactionError, append_in};
 
 /// Connections kept open for reads; more reads than this at once open their own for a moment.
 const READERS_KEPT: usize = 4;
@@ -58,6 +67,7 @@ pub struct SqliteStore {
     description: Description,
     readers: Arc<Mutex<Vec<Connection>>>,
     statements: Arc<AtomicU64>,
+    guard: Arc<transact::Guard>,
     writer: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
 }
@@ -70,6 +80,9 @@ impl SqliteStore {
         let (mut writer, durability) = connection::open_writer(path)?;
         migrate::migrate(&mut writer)?;
         settle_clock(&writer).map_err(|e| error::not_done(&e))?;
+        backup::raise_epoch(&writer)?;
+        let left = erase::left_over(&writer).map_err(|e| error::not_done(&e))?;
+        let guard = transact::Guard::install(&mut writer).map_err(|e| error::not_done(&e))?;
         let description = Description {
             kind: "sqlite",
             place: path.display().to_string(),
@@ -89,6 +102,7 @@ impl SqliteStore {
             inbox: inbox.clone(),
             bell: bell.clone(),
             statements: statements.clone(),
+            left,
         };
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -109,6 +123,7 @@ impl SqliteStore {
             description,
             readers: Arc::new(Mutex::new(vec![reader])),
             statements,
+            guard,
             writer: Some(writer),
             watcher: Some(watcher),
         }))

@@ -60,11 +60,11 @@ pub(crate) fn migrate(connection: &mut Connection) -> StoreResult<()> {
     transaction.commit().map_err(|e| not_done(&e))
 }
 
-fn version(connection: &Connection) -> StoreResult<u32> {
+pub(crate) fn version(connection: &Connection) -> StoreResult<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|e| not_done(&e))
 }
 
-fn application_id(connection: &Connection) -> StoreResult<i64> {
+pub(crate) fn application_id(connection: &Connection) -> StoreResult<i64> {
     connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(|e| not_done(&e))
 }
 

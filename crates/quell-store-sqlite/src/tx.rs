@@ -13,6 +13,7 @@ use quell_core::batch::WorkerId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{QueueName, Tenant};
 use quell_core::lane::Paused;
+use quell_core::lease::after_restore;
 use quell_core::limits;
 use quell_core::outcome::VerdictKind;
 use quell_core::totals::Totals;
@@ -114,6 +115,10 @@ pub(crate) struct QueuePause {
 }
 
 pub(crate) const LANE_BY_ID: &str = concat!(include_str!("../sql/lane.sql"), "WHERE id = ?1");
+/// A queue is made on first sight, by number, tenant and name.
+pub(crate) const NEW_QUEUE: &str =
+    "INSERT INTO queue (id, tenant, name, running, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
+     VALUES (?1, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0)";
 const QUEUE_BY_ID: &str = concat!(include_str!("../sql/queue.sql"), "WHERE id = ?1");
 
 impl<'t, 'c> Tx<'t, 'c> {
@@ -206,6 +211,14 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.numbers_taken = true;
         self.last_number += 1;
         self.last_number
+    }
+
+    /// Continues the sequence after a restore. False, and nothing changed, when there is no room left for that.
+    pub(crate) fn jump(&mut self) -> bool {
+        let Some(next) = after_restore(self.last_number, self.now) else { return false };
+        self.numbers_taken = true;
+        self.last_number = next;
+        true
     }
 
     pub(crate) fn execute(
@@ -343,10 +356,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             return Ok(id);
         }
         let id = self.fresh();
-        let sql = "INSERT INTO queue (id, tenant, name, running, accepted, succeeded, dead, discarded, delayed, buffered,
-                   in_flight) VALUES (?1, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0)";
         let text = |s: &str| Value::Text(s.to_owned());
-        self.execute(sql, [number(id), text(tenant.as_str()), text(name.as_str())])?;
+        self.execute(NEW_QUEUE, [number(id), text(tenant.as_str()), text(name.as_str())])?;
         self.names.queues.insert((tenant.clone(), name.clone()), id);
         self.named.push(Named::Queue(tenant.clone(), name.clone()));
         Ok(id)

@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
-use crate::{append, claim, control, extend, hold, settle, step, sweep, tx};
+use crate::{append, claim, control, erase, extend, hold, settle, step, sweep, transact, tx};
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
 const GROUP_REQUESTS_MAX: usize = 1_024;
@@ -45,6 +45,7 @@ pub(crate) enum Request {
     Settle(SettleRequest),
     Sweep(SweepRequest),
     Control(Control),
+    Transact(transact::Transaction),
     #[cfg(feature = "test-clock")]
     MoveClock(i64),
 }
@@ -58,6 +59,7 @@ pub(crate) enum Answer {
     Settle(Settled),
     Sweep(Swept),
     Control(Controlled),
+    Transact,
     #[cfg(feature = "test-clock")]
     MoveClock,
 }
@@ -69,12 +71,17 @@ impl Request {
             Request::Extend(_) => 0,
             Request::Hold(_) | Request::Step(_) | Request::Settle(_) => 1,
             Request::Control(_) => 2,
-            Request::Append(_) => 3,
+            Request::Append(_) | Request::Transact(_) => 3,
             Request::Sweep(_) => 4,
             Request::Claim(_) => 5,
             #[cfg(feature = "test-clock")]
             Request::MoveClock(_) => 6,
         }
+    }
+
+    /// Whether it removes content for good.
+    fn erases(&self) -> bool {
+        matches!(self, Request::Control(control) if erase::erases(&control.action))
     }
 
     fn events(&self) -> usize {
@@ -206,6 +213,8 @@ pub(crate) struct Writer {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) statements: Arc<std::sync::atomic::AtomicU64>,
+    /// What an erase has left to do, perhaps in an earlier process.
+    pub(crate) left: Option<erase::Left>,
 }
 
 /// What a group came to.
@@ -219,10 +228,10 @@ enum Ended {
 impl Writer {
     pub(crate) fn run(self) {
         let _closing = CloseAtEnd(self.inbox.clone());
-        let Writer { connection, lock, inbox, bell, statements } = self;
+        let Writer { connection, lock, inbox, bell, statements, left } = self;
         let prepared = Statements::new(&connection);
         let names = Names::default();
-        let mut turns = Turns { connection: &connection, prepared, names, lock, inbox, bell };
+        let mut turns = Turns { connection: &connection, prepared, names, lock, inbox, bell, left };
         while let Some(group) = turns.inbox.next_group() {
             if !group.is_empty() {
                 statements.fetch_add(1, Ordering::Relaxed);
@@ -252,10 +261,21 @@ struct Turns<'c> {
     lock: File,
     inbox: Arc<Inbox>,
     bell: Arc<Bell>,
+    left: Option<erase::Left>,
 }
 
 impl Turns<'_> {
+    /// A caller's closure gets a transaction of its own: whatever it does, nothing of others is rolled back with it.
     fn take(&mut self, group: Vec<Job>) {
+        let (own, shared): (Vec<Job>, Vec<Job>) =
+            group.into_iter().partition(|job| matches!(job.request, Request::Transact(_)));
+        if !shared.is_empty() {
+            self.take_together(shared);
+        }
+        own.into_iter().for_each(|job| self.take_together(vec![job]));
+    }
+
+    fn take_together(&mut self, group: Vec<Job>) {
         if self.inbox.poisoned.load(Ordering::SeqCst) {
             group.into_iter().for_each(|job| reply(job, Err(poisoned())));
             return;
@@ -321,7 +341,16 @@ impl Turns<'_> {
         if let Err(error) = self.lock.lock() {
             return Ended::Failed(StoreError::unavailable(format!("cannot lock the side file: {error}")));
         }
-        let (ended, wake) = self.locked(group);
+        let erasing = group.iter().any(|job| job.request.erases());
+        let overwrite = |all| if erasing { erase::overwrite_all(self.connection, all) } else { Ok(()) };
+        let (ended, wake) = match overwrite(true) {
+            Ok(()) => self.locked(group),
+            Err(error) => (Ended::Failed(not_done(&error)), false),
+        };
+        if let Err(error) = overwrite(false) {
+            tracing::warn!(%error, "deletes stay slower than they need to be");
+        }
+        self.left = self.left.and_then(|left| erase::after_erase(self.connection, left));
         if let Err(error) = self.lock.unlock() {
             tracing::error!(%error, "unlock of the side file");
         }
@@ -342,8 +371,10 @@ impl Turns<'_> {
         for job in group.iter() {
             let answer = perform(&mut tx, &job.request);
             // An error of the database, unlike a refusal, may have left half a request behind.
+            // A closure that was refused has perhaps written something of its own.
             if let Err(error) = &answer
-                && matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)
+                && (matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)
+                    || matches!(job.request, Request::Transact(_)))
             {
                 let error = error.clone();
                 tx.rollback();
@@ -351,8 +382,20 @@ impl Turns<'_> {
             }
             answers.push(answer);
         }
+        let changed = |answer: &StoreResult<Answer>| matches!(answer, Ok(Answer::Control(c)) if c.changed);
+        let erased =
+            tx.erased && group.iter().zip(&answers).any(|(job, a)| job.request.erases() && changed(a));
+        if erased && let Err(error) = erase::remember(&mut tx) {
+            tx.rollback();
+            return (Ended::Failed(not_done(&error)), false);
+        }
         match tx.commit() {
-            Ok(wake) => (Ended::Answers(answers), wake),
+            Ok(wake) => {
+                if erased {
+                    self.left = Some(erase::Left::All);
+                }
+                (Ended::Answers(answers), wake)
+            }
             Err(CommitError::Before(error)) => (Ended::Failed(not_done(&error)), false),
             Err(CommitError::During(error)) => {
                 let error = at_commit(&error);
@@ -373,6 +416,7 @@ fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
         Request::Settle(request) => settle::settle(tx, request).map(Answer::Settle),
         Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
         Request::Control(request) => control::control(tx, request).map(Answer::Control),
+        Request::Transact(request) => transact::transact(tx, request).map(|()| Answer::Transact),
         #[cfg(feature = "test-clock")]
         Request::MoveClock(millis) => {
             let sql = "UPDATE meta SET test_offset = test_offset + ?1";
