@@ -13,10 +13,10 @@ use crate::commands;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed, or something is wrong (doctor, send --bulk with refused lines)
+  1  failed, or something is wrong (doctor; lines or runs refused by send --bulk or redrive)
   2  wrong usage or configuration
   3  not found
-  4  conflict or refused: a limit, an id used for another payload, a busy key, a file that would be overwritten
+  4  conflict or refused: a limit, a known id, a busy key, a file that would be overwritten
   5  the store is not available
   6, 7, 8  send --wait: the run failed, was cancelled, has not ended in time
 
@@ -149,7 +149,7 @@ pub(crate) enum Command {
     Flush(commands::flush::FlushArgs),
     /// Stop handing over a queue, or one key; running handlers go on
     Pause(commands::pause::PauseArgs),
-    /// End a pause
+    /// End a pause, or the wait of a key for a failed run
     Resume(commands::pause::PauseArgs),
     /// End what a key is doing, or is about to do
     Cancel(commands::cancel::CancelArgs),

@@ -20,10 +20,11 @@ use crate::times;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  quell backup /backups/quell-monday.db
+  quell backup /backups/monday.db
   quell backup copy.db --store sqlite:/var/lib/quell/quell.db
 
-Everything that was acknowledged before the command started is in it. Workers and senders go on meanwhile.")]
+Everything that was acknowledged before the command started is in it. Workers and senders go on
+meanwhile.")]
 pub(crate) struct BackupArgs {
     /// The file to write; it must not exist
     file: PathBuf,
@@ -34,11 +35,12 @@ pub(crate) struct BackupArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  quell restore /backups/quell-monday.db                          as ./quell.db, or what the settings say
-  quell restore /backups/quell-monday.db --store sqlite:test.db   somewhere else, to look at it
-  quell restore /backups/quell-monday.db --force                  in place of the store that is there
+  quell restore /backups/monday.db                          as ./quell.db, or as the settings say
+  quell restore /backups/monday.db --store sqlite:test.db   somewhere else, to look at it
+  quell restore /backups/monday.db --force                  in place of the store that is there
 
-Events that were accepted after the backup are not in it. What ran at the time of the backup is handed over again.")]
+Events that were accepted after the backup are not in it. What ran at the time of the backup is
+handed over again.")]
 pub(crate) struct RestoreArgs {
     /// A file that `quell backup` has made
     file: PathBuf,

@@ -22,7 +22,7 @@ Examples:
   quell cancel chat ada --run run_2_4 only if that is still the run in question
   quell cancel --run run_2_4          the same, without typing its key
 
-Its events are discarded and kept for the retention: `quell redrive RUN` brings them back.")]
+Its events are discarded and kept for a while: `quell redrive RUN` brings them back.")]
 pub(crate) struct CancelArgs {
     #[arg(required_unless_present = "run", requires = "key")]
     queue: Option<String>,

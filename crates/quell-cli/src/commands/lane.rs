@@ -27,14 +27,16 @@ const ACTOR_CHARS: usize = 200;
 #[command(after_help = "\
 Examples:
   quell lane chat ada
-  quell lane chat ada --edit-event line-2 --with '{\"article\":\"rum\"}'   the event keeps its place and its id
-  quell lane chat ada --delete-event line-2    it is not handed over; `quell redrive` brings it back
-  quell lane chat ada --erase                  payloads, ids, steps, errors and the key itself, in every state
+  quell lane chat ada --edit-event m1 --with '{\"text\":\"hi\"}'   it keeps its place and its id
+  quell lane chat ada --delete-event m1    not handed over; `quell redrive` brings it back
+  quell lane chat ada --erase              payloads, ids, steps, errors and the key itself
 
-An erased key cannot be brought back. What stays of it are numbers: how many events, and in the audit when which
-run was claimed and how it ended.")]
+An erased key cannot be brought back. What stays of it are numbers: how many events, and in
+the audit when which run was claimed and how it ended.")]
 pub(crate) struct LaneArgs {
+    /// The kind of work
     queue: String,
+    /// Who its events belong to
     key: String,
     /// The owner of the key
     #[arg(long, value_name = "TENANT")]

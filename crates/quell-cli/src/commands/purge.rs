@@ -23,7 +23,7 @@ Examples:
   quell purge dead --queue orders --yes        without being asked
   quell purge buffered --queue chat --key ada  what waits for one key
 
-What is purged is kept as cancelled runs for the retention: `quell redrive RUN` brings it back.
+What is purged is kept as cancelled runs for a while: `quell redrive RUN` brings it back.
 To delete the payloads of a key for good: `quell lane QUEUE KEY --erase`.")]
 pub(crate) struct PurgeArgs {
     /// What to throw away

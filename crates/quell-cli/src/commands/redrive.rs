@@ -32,7 +32,8 @@ Examples:
   quell redrive --queue orders --all         all of it, the oldest first
   quell redrive --queue orders --limit 10    try ten of them first
 
-The attempts start at 0. A run that is not dead any more is left alone: repeating the command is harmless.")]
+The attempts start at 0. A run that is not dead any more is left alone, so repeating the
+command is harmless.")]
 pub(crate) struct RedriveArgs {
     /// Failed or cancelled runs
     #[arg(value_name = "RUN", required_unless_present = "queue", conflicts_with = "queue")]

@@ -79,6 +79,9 @@ pub(crate) async fn run(args: &RunsArgs, global: &Global) -> Result<u8, Failure>
     let queue = filter.queue.clone();
     if !args.count_by.is_empty() {
         let counts = count(&engine, filter, &args.count_by, older).await?;
+        if let Some(queue) = queue.as_ref().filter(|_| counts.is_empty()) {
+            context::known_queue(&engine, queue).await?;
+        }
         return show_counts(&args.count_by, &counts, args.form.json);
     }
     let page = match args.stuck {

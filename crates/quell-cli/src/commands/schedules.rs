@@ -27,13 +27,13 @@ const LANE_CHARS: usize = 40;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  quell schedules                                                        all of them
+  quell schedules                                                all of them
   quell schedules put nightly --cron '0 3 * * *' --queue report --key daily
-  quell schedules put open --cron '0 9 * * mon-fri' --zone Europe/Berlin --queue shop --key 7 --payload '{\"open\":true}'
-  quell schedules next '0 3 * * *' --zone Europe/Berlin -n 3             when would it fire?
+  quell schedules put open --cron '0 9 * * mon-fri' --zone Europe/Berlin --queue shop --key 7
+  quell schedules next '0 3 * * *' --zone Europe/Berlin -n 3     when would it fire?
   quell schedules remove nightly
 
-Schedules in quell.toml ([schedules.NAME]) are shown as config.NAME; they are changed in the file."
+Schedules of quell.toml ([schedules.NAME]) are shown as config.NAME and changed in the file."
 )]
 pub(crate) struct SchedulesArgs {
     #[command(subcommand)]

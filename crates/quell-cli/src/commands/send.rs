@@ -33,13 +33,14 @@ Examples:
   quell send chat customer-7 '{\"text\":\"hi\"}'
   quell send chat customer-7 --text 'hi there' --id msg-1
   curl -s https://example.org/order.json | quell send orders 4711 -
-  quell send orders 4711 --wait=30s --json | jq .ended.result     what the handler answered
+  quell send orders 4711 --wait=30s --json | jq .ended.result    what the handler answered
   quell send mail ada --delay 1h --priority 9
-  quell send reindex all --only-if-idle                           not while one is going on
-  quell send chat ada '{\"text\":\"now!\"}' --window none             hands the key over at once
-  quell send chat --bulk events.ndjson      lines of {\"key\":…,\"payload\":…,\"id\"?,\"tenant\"?,\"delay_ms\"?,\"priority\"?}
+  quell send reindex all --only-if-idle                          not while one is going on
+  quell send chat ada '{\"text\":\"now!\"}' --window none            hands the key over at once
+  quell send chat --bulk events.ndjson
 
-With --wait the exit code tells the end of the run: 0 succeeded, 6 failed, 7 cancelled, 8 not ended in time.")]
+A line of a bulk is {\"key\":…,\"payload\":…}, with id, tenant, delay_ms and priority if you like.
+With --wait the exit code tells the end: 0 succeeded, 6 failed, 7 cancelled, 8 not in time.")]
 pub(crate) struct SendArgs {
     /// The kind of work
     queue: String,

@@ -211,6 +211,7 @@ fn a_damaged_cursor_and_an_unknown_queue_are_no_empty_answer() {
         folder.quell(&[listing, "--cursor", "nonsense"]).exits(2).complains("cursor \"nonsense\" is not one");
         folder.quell(&[listing, "--queue", "jbos"]).exits(3).complains("unknown queue \"jbos\"");
     }
+    folder.quell(&["runs", "--queue", "jbos", "--count-by", "state"]).exits(3);
     folder.quell(&["lanes", "--idle", "--cursor", "nonsense"]).exits(2);
     folder.quell(&["runs", "--queue", "jobs", "--key", "good", "--cursor", "f.x"]).exits(2);
     let page = folder.json(&["runs", "--limit", "2"]);
