@@ -34,6 +34,7 @@ use crate::reads::{assert_totals, assert_trail, health};
 use crate::{Harness, World};
 
 mod compare;
+mod policies;
 
 use compare::Compare;
 
@@ -47,6 +48,8 @@ enum About {
     Windows,
     Failures,
     Operators,
+    /// Everything at once: giving way, merging, halving, aside, steps, redrive, purge.
+    Policies,
 }
 
 impl About {
@@ -75,6 +78,17 @@ impl About {
                 "removed by the retention",
             ],
             About::Operators => vec!["fired by flush"],
+            About::Policies => vec![
+                "fired by merge",
+                "fired by redrive",
+                "hold answered held",
+                "hold answered superseded",
+                "hold answered interrupted",
+                "settled as cancelled",
+                "lane-not-idle",
+                "step unknown",
+                "step remembered",
+            ],
         });
         must
     }
@@ -90,6 +104,10 @@ pub async fn random_histories_of_failures_match_the_memory_store(harness: &dyn H
 
 pub async fn random_histories_of_operators_match_the_memory_store(harness: &dyn Harness) {
     histories(harness, About::Operators, 3_000_000).await;
+}
+
+pub async fn random_histories_of_policies_match_the_memory_store(harness: &dyn Harness) {
+    histories(harness, About::Policies, 4_000_000).await;
 }
 
 async fn histories(harness: &dyn Harness, about: About, first: u64) {
@@ -181,6 +199,8 @@ impl<'a> History<'a> {
             match (self.about, self.chance.below(100)) {
                 (_, 0..30) => self.append().await,
                 (_, 30..50) => self.claim().await,
+                (About::Policies, 50..62) => self.settle_any().await,
+                (About::Policies, 62..80) => self.policy_step().await,
                 (_, 50..65) => self.settle().await,
                 (About::Failures, 65..72) => self.extend().await,
                 (About::Failures, 72..80) => self.sweep().await,
@@ -231,7 +251,10 @@ impl<'a> History<'a> {
             }
             events.push(event);
         }
-        let request = append_request(events);
+        let mut request = append_request(events);
+        if self.about == About::Policies {
+            self.wishes(&mut request);
+        }
         self.tell(format!("append {:?} with {:?}", ids_of(&request), window));
         self.sent.push(request.clone());
         self.append_on_both(request).await;
@@ -272,11 +295,15 @@ impl<'a> History<'a> {
     }
 
     async fn claim(&mut self) {
-        let policy = Arc::new(RunPolicy {
+        let mut policy = RunPolicy {
             lease: secs(*self.chance.pick(&[35, 55, 115])),
             max_attempts: *self.chance.pick(&[2, 3, 5]),
             ..policy()
-        });
+        };
+        if self.about == About::Policies {
+            policy = self.rules(policy);
+        }
+        let policy = Arc::new(policy);
         let queues = match self.chance.below(6) {
             0 => ClaimQueues::Listed(vec![from_queue("chat", (*policy).clone(), 10)]),
             1 => ClaimQueues::Listed(vec![

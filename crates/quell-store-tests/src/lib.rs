@@ -694,6 +694,7 @@ macro_rules! store_suite {
                 random_histories_of_windows_match_the_memory_store
                 random_histories_of_failures_match_the_memory_store
                 random_histories_of_operators_match_the_memory_store
+                random_histories_of_policies_match_the_memory_store
             }
         }
         $crate::promises! { pitfalls

@@ -313,7 +313,8 @@ fn untold(mut step: Step) -> Step {
 /// The record of a dead letter that an operator discards.
 pub fn purged(run: &CurrentRun) -> Move {
     let made = record(run, Change::Purged, RunState::Failed);
-    Move { to: Some(after(RunState::Failed, Change::Purged)), ..made }
+    // An operator did it, not the worker that held the run last.
+    Move { to: Some(after(RunState::Failed, Change::Purged)), worker: None, ..made }
 }
 
 /// A run that nobody has claimed yet.

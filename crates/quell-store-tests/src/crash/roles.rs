@@ -101,10 +101,13 @@ pub(super) async fn work_forever(store: &Recorded, name: &str) {
             wait(&mut *listener, until_due).await;
         }
         if turn.is_multiple_of(9) && !claimed.batches.is_empty() {
-            let again = store.claim(request).await;
-            let got = again.map(|c| c.batches.iter().map(|b| b.token).collect::<Vec<_>>());
-            let first: Vec<u64> = claimed.batches.iter().map(|b| b.token).collect();
-            assert!(got.as_ref().is_ok_and(|got| *got == first || got.is_empty()) || got.is_err());
+            // The same claims as far as they live, or others when none does; the checker tells a mixture.
+            if let Ok(again) = store.claim(request).await {
+                let known = |token| claimed.batches.iter().any(|b| b.token == token);
+                for batch in again.batches.iter().filter(|b| !known(b.token)) {
+                    handle(store, &courses, batch).await;
+                }
+            }
         }
         for batch in &claimed.batches {
             handle(store, &courses, batch).await;

@@ -12,7 +12,11 @@ use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::Event;
 use quell_core::inspect::{AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow};
-use quell_core::store::{Appended, Claimed, Extended, Reclaimed, Settled, Store, Swept};
+use quell_core::inspect::RunLinks;
+use quell_core::store::{
+    Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, StepAnswer, StepRow, Store,
+    Swept,
+};
 
 use crate::reads::{TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, stats, trail, verify};
 
@@ -145,7 +149,7 @@ impl Compare {
         self.run(s.run_id, m.run_id);
         self.tokens.pair(s.token, m.token, "token of a batch");
         self.seqs.pair(s.head_seq, m.head_seq, "head of a batch");
-        let facts = |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.fired_by);
+        let facts = |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.revision, b.fired_by);
         assert_eq!(facts(s), facts(m), "a batch of {}", s.lane);
         self.time(s.first_at, m.first_at, "first_at");
         self.time(s.last_at, m.last_at, "last_at");
@@ -155,12 +159,30 @@ impl Compare {
     }
 
     fn events(&mut self, subject: &[Event], model: &[Event]) {
-        let ids = |events: &[Event]| events.iter().map(|e| e.id.to_string()).collect::<Vec<_>>();
-        assert_eq!(ids(subject), ids(model), "the events");
+        assert_eq!(subject.len(), model.len(), "the events: {subject:?} {model:?}");
         for (s, m) in subject.iter().zip(model) {
+            self.id(s.id.as_str(), m.id.as_str());
             self.seqs.pair(s.seq, m.seq, "seq of an event");
-            assert_eq!((s.payload.as_str(), &s.headers), (m.payload.as_str(), &m.headers));
+            self.seqs.pair(s.was_seq.unwrap_or(0), m.was_seq.unwrap_or(0), "former seq of an event");
+            // A notice names the run and the moment in its payload.
+            if !m.id.as_str().ends_with("/notify") {
+                assert_eq!((s.payload.as_str(), &s.headers), (m.payload.as_str(), &m.headers));
+            }
             self.time(s.received_at, m.received_at, "received_at");
+        }
+    }
+
+    /// Ids that a store makes hold a number of its own: these are paired, the rest is equal.
+    fn id(&mut self, subject: &str, model: &str) {
+        let parts = |id: &str| id.split_once('/').map(|(run, rest)| (run.parse::<RunId>().ok(), rest.to_owned()));
+        let buried = |id: &str| id.strip_prefix("conflict_").and_then(|seq| seq.parse::<u64>().ok());
+        match (parts(subject), parts(model), buried(subject), buried(model)) {
+            (Some((Some(s), of_s)), Some((Some(m), of_m)), ..) => {
+                self.run(s, m);
+                assert_eq!(of_s, of_m, "what a run has sent");
+            }
+            (_, _, Some(s), Some(m)) => self.seqs.pair(s, m, "a buried event"),
+            _ => assert_eq!(subject, model, "the id of an event"),
         }
     }
 
@@ -181,7 +203,7 @@ impl Compare {
 
     pub(super) fn settled(&mut self, subject: StoreResult<Settled>, model: StoreResult<Settled>) {
         let Some((s, m)) = self.both(subject, model) else { return };
-        assert_eq!((s.state, s.repeated), (m.state, m.repeated), "the answer to a settle");
+        assert_eq!((s.state, s.change, s.repeated), (m.state, m.change, m.repeated), "the answer to a settle");
         self.seen.insert(format!("settled as {}{}", m.state, if m.repeated { " again" } else { "" }));
         self.maybe_time(s.next_at, m.next_at, "next_at of a settle");
     }
@@ -190,7 +212,55 @@ impl Compare {
         let Some((s, m)) = self.both(subject, model) else { return };
         self.time(s.lease_until, m.lease_until, "lease_until of an extend");
         self.seqs.pair(s.head_seq, m.head_seq, "head of an extend");
-        assert_eq!(s.newer, m.newer, "newer events");
+        assert_eq!((s.newer, s.interrupt, s.cancel), (m.newer, m.interrupt, m.cancel), "the answer to an extend");
+    }
+
+    pub(super) fn held(&mut self, subject: StoreResult<Held>, model: StoreResult<Held>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        assert_eq!(s, m, "the answer of the gate");
+        self.seen.insert(match m.answer {
+            HoldAnswer::Held => "hold answered held".into(),
+            HoldAnswer::Superseded => "hold answered superseded".into(),
+            HoldAnswer::Interrupted => "hold answered interrupted".into(),
+        });
+    }
+
+    pub(super) fn step(&mut self, subject: StoreResult<StepAnswer>, model: StoreResult<StepAnswer>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        assert_eq!(s, m, "the answer to a step");
+        match m {
+            StepAnswer::Unknown => self.seen.insert("step unknown".into()),
+            StepAnswer::Done { stored: false, .. } => self.seen.insert("step remembered".into()),
+            _ => false,
+        };
+    }
+
+    pub(super) fn controlled(&mut self, subject: StoreResult<Controlled>, model: StoreResult<Controlled>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        let facts = |c: &Controlled| (c.changed, c.events, c.more);
+        assert_eq!(facts(&s), facts(&m), "the answer to an operator");
+        self.maybe_run(s.run, m.run, "run of an operator's hand");
+    }
+
+    fn links(&mut self, s: &RunLinks, m: &RunLinks) {
+        let all = |l: &RunLinks| {
+            let one = [l.continued_in, l.merged_into, l.split_from, l.redriven_from, l.redriven_into];
+            let both = [l.split_into.first().copied(), l.split_into.get(1).copied()];
+            one.into_iter().chain(both).collect::<Vec<_>>()
+        };
+        for (s, m) in all(s).into_iter().zip(all(m)) {
+            self.maybe_run(s, m, "where a run's events came from or went");
+        }
+    }
+
+    fn steps(&mut self, subject: &[StepRow], model: &[StepRow]) {
+        let facts = |rows: &[StepRow]| {
+            let mut all: Vec<_> =
+                rows.iter().map(|r| (r.revision, r.name.clone(), r.value.as_ref().map(ToString::to_string))).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(facts(subject), facts(model), "the steps");
     }
 
     pub(super) fn swept(&mut self, mut subject: Swept, mut model: Swept) {
@@ -236,9 +306,13 @@ impl Compare {
     }
 
     fn lane_row(&mut self, s: &LaneRow, m: &LaneRow) {
-        let facts = |r: &LaneRow| (r.state, r.buffered, r.in_flight, r.paused_by.clone(), r.worker.clone());
+        let facts = |r: &LaneRow| {
+            let held = (r.paused_by.clone(), r.worker.clone());
+            (r.state, r.buffered, r.in_flight, r.priority, held)
+        };
         assert_eq!(facts(s), facts(m), "lane {}", s.lane);
         self.seqs.pair(s.head_seq, m.head_seq, "head of a lane");
+        self.maybe_run(s.blocked_by, m.blocked_by, "the run that blocks a lane");
         self.tokens.pair(s.token.unwrap_or(0), m.token.unwrap_or(0), "token of a lane");
         self.maybe_time(s.due_at, m.due_at, "due time of a lane");
         self.maybe_time(s.claimed_at, m.claimed_at, "claimed_at of a lane");
@@ -249,8 +323,13 @@ impl Compare {
     fn lane_detail(&mut self, s: &LaneDetail, m: &LaneDetail) {
         self.maybe_run(s.open_run, m.open_run, "open run of a lane");
         self.maybe_run(s.current_run, m.current_run, "current run of a lane");
+        assert_eq!((s.queued_runs.len(), s.delayed), (m.queued_runs.len(), m.delayed), "queued runs and delayed events");
+        for (s, m) in s.queued_runs.iter().zip(&m.queued_runs) {
+            self.run(*s, *m);
+        }
         self.events(&s.events, &m.events);
         let (s, m) = (&s.waiting, &m.waiting);
+        assert_eq!((s.interrupting, s.cancelling), (m.interrupting, m.cancelling));
         assert_eq!((s.buffered, s.due_by, s.expired), (m.buffered, m.due_by, m.expired));
         assert_eq!((&s.lane_paused_by, &s.queue_paused_by), (&m.lane_paused_by, &m.queue_paused_by));
         self.maybe_time(s.due_at, m.due_at, "due time of the open run");
@@ -261,8 +340,8 @@ impl Compare {
     async fn listed_runs(&mut self, subject: &dyn Store, model: &dyn Store) {
         let filter = || RunFilter { limit: 7, ..RunFilter::default() };
         let (mut s, mut m) = (all_runs(subject, filter()).await, all_runs(model, filter()).await);
-        s.sort_by(|a, b| (&a.lane, a.lo).cmp(&(&b.lane, b.lo)));
-        m.sort_by(|a, b| (&a.lane, a.lo).cmp(&(&b.lane, b.lo)));
+        s.sort_by(|a, b| (&a.lane, a.id.number).cmp(&(&b.lane, b.id.number)));
+        m.sort_by(|a, b| (&a.lane, a.id.number).cmp(&(&b.lane, b.id.number)));
         let facts = |rows: &[RunRow]| {
             rows.iter().map(|r| (r.lane.to_string(), r.state, r.events, r.bytes)).collect::<Vec<_>>()
         };
@@ -273,6 +352,7 @@ impl Compare {
             let m = run_detail(model, m.id).await.expect("a listed run is found");
             assert_eq!((&s.result, &s.usage), (&m.result, &m.usage));
             self.events(&s.list, &m.list);
+            self.steps(&s.steps, &m.steps);
             assert_eq!(s.audit.len(), m.audit.len(), "audit of {}", s.row.id);
         }
     }
@@ -283,9 +363,11 @@ impl Compare {
         self.seqs.pair(s.hi, m.hi, "last event of a run");
         self.tokens.pair(s.token, m.token, "token of a run");
         let facts = |r: &RunRow| {
-            (r.attempts, r.claims, r.retries, r.fired_by, r.worker.clone(), r.error.clone(), r.state)
+            let counts = (r.attempts, r.claims, r.retries, r.interrupts, r.revision, r.priority);
+            (counts, r.fired_by, r.worker.clone(), r.error.clone(), r.state)
         };
         assert_eq!(facts(s), facts(m), "run {} of {}", s.id, s.lane);
+        self.links(&s.links, &m.links);
         self.time(s.created_at, m.created_at, "created_at of a run");
         self.time(s.last_at, m.last_at, "last_at of a run");
         self.time(s.updated_at, m.updated_at, "updated_at of a run");
@@ -311,12 +393,13 @@ impl Compare {
         for (s, m) in s.values().zip(m.values()) {
             let facts = |r: &AuditRecord| {
                 let names = (r.worker.clone(), r.prior_worker.clone(), r.actor.clone());
-                (r.change, r.from, r.to, r.attempt, names)
+                (r.change, r.from, r.to, r.attempt, r.verdict, names)
             };
             let told = s.iter().map(facts).collect::<Vec<_>>();
             assert_eq!(told, m.iter().map(facts).collect::<Vec<_>>(), "audit of {:?}", s[0].key);
             for (s, m) in s.iter().zip(m) {
                 self.maybe_run(s.run, m.run, "run of a record");
+                self.maybe_run(s.other_run, m.other_run, "other run of a record");
                 self.tokens.pair(s.token, m.token, "token of a record");
                 self.seqs.pair(s.upto_seq, m.upto_seq, "upto_seq of a record");
                 self.time(s.at, m.at, "time of a record");
