@@ -69,6 +69,7 @@ fn a_dead_run_is_redriven_and_really_processed_again() {
     work(&folder);
     assert_eq!(handled(&folder), ["b", "a", "c"]);
     assert!(dead(&folder).is_empty());
+    assert!(items(&folder.json(&["dead", "--key", "ada"])).is_empty(), "redriven is not dead any more");
     folder
         .quell(&["run", &into])
         .ok()
