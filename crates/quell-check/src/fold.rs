@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::fast::Map;
-use crate::history::{AuditEntry, DumpRun, Millis, Name, State, Verdict};
+use crate::history::{Action, AuditEntry, Claim, DumpRun, Millis, Name, Op, Phase, State, Verdict};
 use crate::index::{Index, Loc};
 use crate::sometimes::Thing;
 use crate::table::Change;
@@ -124,6 +124,12 @@ pub(crate) struct Fold<'i, 'a> {
     own_delay: Map<u64, bool>,
     pub(crate) truncated: bool,
     pub(crate) dumped: Map<u64, &'a DumpRun>,
+    /// By run: a claim of it that was heard.
+    heard: Map<u64, &'a Claim>,
+    /// By run: which events a redrive of it was asked for, of every such call that may have happened.
+    redrives: Map<u64, Vec<&'a [Name]>>,
+    /// Numbers of events that were kept beside their lane's window from the first: buried as a conflict.
+    set_down: Map<u64, ()>,
     lane: Lane,
 }
 
@@ -158,9 +164,13 @@ impl<'i, 'a> Fold<'i, 'a> {
             own_delay: Map::default(),
             truncated,
             dumped: Map::default(),
+            heard: Map::default(),
+            redrives: Map::default(),
+            set_down: Map::default(),
             lane: Lane::default(),
         };
         fold.note_delays();
+        fold.note_redrives();
         let items = fold.order(audit)?;
         let mut lane = None;
         for (id, _, item) in items {
@@ -170,6 +180,7 @@ impl<'i, 'a> Fold<'i, 'a> {
                 lane = Some(id);
             }
             match item {
+                Item::Event(seq) if fold.set_down.contains_key(&fold.index.seqs[seq as usize].seq) => {}
                 Item::Event(seq) => fold.arrives(seq),
                 Item::Audit(place) => fold.entry(&audit[place as usize])?,
             }
@@ -180,9 +191,20 @@ impl<'i, 'a> Fold<'i, 'a> {
 
     fn note_delays(&mut self) {
         for call in &self.index.calls {
-            if let crate::history::Op::Settle { token, own_delay, .. } = call.op {
+            if let Op::Settle { token, own_delay, .. } = call.op {
                 *self.own_delay.entry(*token).or_default() |= own_delay;
             }
+        }
+    }
+
+    fn note_redrives(&mut self) {
+        for call in self.index.calls.iter().filter(|call| call.phase != Phase::Fail) {
+            if let Op::Control { action: Action::RedriveHead { run, events, .. } } = call.op {
+                self.redrives.entry(*run).or_default().push(events);
+            }
+        }
+        for told in self.index.claims.values() {
+            self.heard.insert(told.claim.run, told.claim);
         }
     }
 
@@ -222,6 +244,9 @@ impl<'i, 'a> Fold<'i, 'a> {
                 let what = format!("{} moved {:?} to {:?}", entry.change, entry.from, entry.to);
                 return Err(about(entry, fault(Invariant::LegalMoves, what, "a move of the table")));
             }
+            if change == Change::ConflictBuried {
+                self.set_down.insert(entry.upto_seq, ());
+            }
             let lane = match (&entry.lane, entry.run) {
                 (Some(name), _) => Some(self.index.lane(name)),
                 (None, Some(run)) => of_run.get(&run).copied(),
@@ -239,15 +264,16 @@ impl<'i, 'a> Fold<'i, 'a> {
     }
 
     fn arrives(&mut self, seq: u32) {
-        let one = &mut self.index.seqs[seq as usize];
-        one.place = Loc::Open;
+        self.index.seqs[seq as usize].place = Loc::Open;
+        let one = &self.index.seqs[seq as usize];
         let event = &self.index.events[one.event as usize];
         let (at, vague) = (one.received_at, one.vague);
+        let (own, (_, bytes)) = (event.own_window, self.index.sizes(one.event));
         if self.lane.open.is_empty() && !std::mem::take(&mut self.lane.makes_room) {
             self.lane.window = Window::opened(at);
         }
         self.lane.open.push_back(seq);
-        self.lane.window.event(at.filter(|_| !vague), self.lane.open.len(), event.bytes, event.own_window);
+        self.lane.window.event(at.filter(|_| !vague), self.lane.open.len(), bytes, own);
         let running = self.lane.current.and_then(|run| self.runs.get(&run));
         if running.is_some_and(|run| run.state == State::Running) {
             self.index.some.saw(Thing::EventDuringRun);

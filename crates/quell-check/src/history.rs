@@ -412,10 +412,15 @@ pub enum Action {
     RedriveHead {
         lane: Name,
         run: u64,
+        /// The events that were asked for; none means all of the run.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        events: Vec<Name>,
     },
     RedriveNew {
         lane: Name,
         run: u64,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        events: Vec<Name>,
     },
     /// Dead, delayed or buffered events of a lane go to discarded.
     Purge {

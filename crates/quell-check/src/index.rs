@@ -53,6 +53,8 @@ pub(crate) struct Lane<'a> {
     pub(crate) queue: u32,
     /// (when answered, highest so far), in the order of the answers.
     appended: Vec<(At, u64)>,
+    /// The latest answer to an append, and the highest number that this answer alone has told so far.
+    answer_top: (At, u64),
     claimed: Vec<(At, u64)>,
     /// Asked, answered (or never), and whether it certainly happened.
     pub(crate) erasures: Vec<(At, At, bool)>,
@@ -67,8 +69,9 @@ pub(crate) struct Lane<'a> {
 #[derive(Default)]
 pub(crate) struct Queue<'a> {
     pub(crate) policies: Vec<&'a Policy>,
-    /// Paused since this record, as far as the answers tell.
-    paused: Option<At>,
+    /// The calls that asked for a pause, and those that asked for its end.
+    pauses: Vec<u32>,
+    resumes: Vec<u32>,
 }
 
 /// Everything known by one (lane, id).
@@ -76,7 +79,7 @@ pub(crate) struct Event<'a> {
     pub(crate) lane: u32,
     pub(crate) queue: u32,
     pub(crate) id: &'a Name,
-    pub(crate) bytes: u64,
+    bytes: u64,
     pub(crate) own_window: bool,
     last_send: Option<u32>,
     pub(crate) seq: Option<u64>,
@@ -166,6 +169,7 @@ struct Memo {
 pub(crate) struct Edit {
     pub(crate) event: u32,
     pub(crate) hash: u64,
+    bytes: u64,
     pub(crate) call: u32,
 }
 
@@ -205,6 +209,7 @@ impl<'a> Index<'a> {
         for (at, record) in records.iter().enumerate() {
             index.record(at, record)?;
         }
+        index.pauses_stop_claims()?;
         Ok(index)
     }
 
@@ -216,6 +221,7 @@ impl<'a> Index<'a> {
                 name,
                 queue: NO_QUEUE,
                 appended: Vec::new(),
+                answer_top: (0, 0),
                 claimed: Vec::new(),
                 erasures: Vec::new(),
                 purged: 0,
@@ -352,15 +358,16 @@ impl<'a> Index<'a> {
             Action::Edit { lane, id, hash, bytes } => {
                 let lane = self.lane(lane);
                 if let Some(event) = self.event_id(lane, id) {
-                    self.edits.push(Edit { event, hash: *hash, call });
-                    // The larger size is the safe one where a batch is compared with its bound.
-                    let known = &mut self.events[event as usize];
-                    known.bytes = known.bytes.max(*bytes);
+                    self.edits.push(Edit { event, hash: *hash, bytes: *bytes, call });
                 }
+            }
+            Action::PauseQueue { queue } => {
+                let queue = self.queue(queue);
+                self.queues[queue as usize].pauses.push(call);
             }
             Action::ResumeQueue { queue } => {
                 let queue = self.queue(queue);
-                self.queues[queue as usize].paused = None;
+                self.queues[queue as usize].resumes.push(call);
             }
             _ => {}
         }
@@ -417,8 +424,22 @@ impl<'a> Index<'a> {
         self.sends_of(event).filter(happened).map(|send| send.hash)
     }
 
+    /// Whether two different payloads may have been accepted under one id, one of them to be buried.
+    pub(crate) fn has_two_payloads(&self, event: u32) -> bool {
+        let mut hashes = self.possible_hashes(event);
+        let first = hashes.next();
+        hashes.any(|hash| Some(hash) != first)
+    }
+
     pub(crate) fn had_unknown_send(&self, event: u32) -> bool {
         self.sends_of(event).any(|send| self.calls[send.call as usize].phase == Phase::Info)
+    }
+
+    /// The smallest and the largest size that the event may have had: as sent, and as it may have been edited.
+    pub(crate) fn sizes(&self, event: u32) -> (u64, u64) {
+        let sent = self.events[event as usize].bytes;
+        let edits = self.edits.iter().filter(|e| e.event == event).map(|e| e.bytes);
+        edits.fold((sent, sent), |(least, most), bytes| (least.min(bytes), most.max(bytes)))
     }
 
     /// Whether an erasure or the retention may have removed what was known of this event.
@@ -455,10 +476,6 @@ impl<'a> Index<'a> {
             Action::Purge { lane } | Action::Delete { lane, .. } => {
                 let lane = self.lane(lane);
                 self.lanes[lane as usize].purged = done;
-            }
-            Action::PauseQueue { queue } => {
-                let queue = self.queue(queue);
-                self.queues[queue as usize].paused = Some(done);
             }
             _ => {}
         }

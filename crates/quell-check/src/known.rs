@@ -3,6 +3,7 @@
 //! Nothing lost, nothing invented, nothing changed on the way. An event whose send had an unknown answer is looked for
 //! here, and both findings are legal; after this pass every number in the history is tied to its event.
 
+use crate::fast::Map;
 use crate::history::{Answer, DumpEvent, Millis, Name, Op, Phase, Place};
 use crate::index::{At, Fresh, Index};
 use crate::sometimes::Thing;
@@ -25,9 +26,11 @@ pub(crate) fn check<'a>(index: &mut Index<'a>) -> Checked {
         }
     }
     let Some(dump) = index.dump else { return Ok(()) };
-    let buried = dump.audit.iter().any(|a| a.change.as_str() == "conflict_buried");
+    let conflicts = dump.audit.iter().filter(|a| a.change.as_str() == "conflict_buried");
+    let conflicts: Map<u64, ()> = conflicts.map(|a| (a.upto_seq, ())).collect();
+    let buried = !conflicts.is_empty();
     for event in &dump.events {
-        dumped(index, event, buried, dump.drained)?;
+        dumped(index, event, event.seq.is_some_and(|seq| conflicts.contains_key(&seq)), dump.drained)?;
     }
     for event in 0..index.events.len() {
         kept(index, u32::try_from(event).unwrap_or(u32::MAX), buried)?;
@@ -120,7 +123,8 @@ fn dumped<'a>(index: &mut Index<'a>, event: &'a DumpEvent, buried: bool, drained
         let what = format!("event {} is still {:?} after the drain", event.id, event.place);
         return Err(place(fault(Invariant::NoLoss, what, "nothing waits after a drain")));
     }
-    let aside = buried && event.place == Place::Dead;
+    // One payload alone under an id meets no conflict: then the store has given the buried event an id of its own.
+    let aside = buried && index.event_id(lane, &event.id).is_none_or(|known| index.has_two_payloads(known));
     let known = match met.exists(index) {
         // A conflicting event from aside was buried beside the first of its id.
         Err(_) if aside && index.event_id(lane, &event.id).is_some() => return Ok(()),
@@ -151,7 +155,8 @@ fn last_edit(index: &Index<'_>, known: u32, event: &DumpEvent) -> Checked {
     let (Some(edit), None) = (edits.next(), edits.next()) else { return Ok(()) };
     let call = &index.calls[edit.call as usize];
     let made = matches!(call.answer, Some(Answer::Controlled { changed: true }));
-    if made && edit.hash != event.hash && !index.doubtful(call.asked, call.done) {
+    let stays = !index.doubtful(call.asked, call.done) && !index.may_be_gone(known);
+    if made && edit.hash != event.hash && stays {
         let what = format!("event {} was edited to {} and is kept as {}", event.id, edit.hash, event.hash);
         let fault = fault(Invariant::Content, what, "the edited payload");
         return Err(fault.lane(&event.lane).event(&event.id));
@@ -194,7 +199,9 @@ fn kept(index: &mut Index<'_>, event: u32, buried: bool) -> Checked {
         return complain(Invariant::NoLoss, what, "the number that its sender was told");
     }
     let mut erasures = lane.erasures.iter().chain(&known.erasures);
-    if there && erasures.any(|&(asked, _, certain)| certain && first.done < asked) {
+    // A restore may bring back what was erased since the backup.
+    let stays = |asked, done| !index.doubtful(asked, done);
+    if there && erasures.any(|&(asked, done, certain)| certain && first.done < asked && stays(asked, done)) {
         let what = format!("event {} ({seq}) was erased and is still there", known.id);
         return complain(Invariant::Erasure, what, "an erased event is gone");
     }

@@ -269,10 +269,11 @@ impl World {
             false => Sight::HandRedriveNew,
         };
         let (name, number) = (self.recorder.lane(&run.lane), run.id.number);
+        let asked = events.iter().map(|id| id.as_str().into()).collect();
         let told = if head {
-            Action::RedriveHead { lane: name, run: number }
+            Action::RedriveHead { lane: name, run: number, events: asked }
         } else {
-            Action::RedriveNew { lane: name, run: number }
+            Action::RedriveNew { lane: name, run: number, events: asked }
         };
         let redrive = Redrive { run: run.id, events, to, fresh, policy };
         Some((sight, ControlAction::Redrive(redrive), told))

@@ -368,9 +368,10 @@ impl Recorded {
             ControlAction::Cancel { lane: key, .. } => Action::Cancel { lane: lane(key) },
             ControlAction::Redrive(redrive) => {
                 let (lane, run) = (self.lane_of(redrive.run.lane), redrive.run.number);
+                let events = redrive.events.iter().map(|id| id.as_str().into()).collect();
                 match redrive.to {
-                    RedriveTo::Head => Action::RedriveHead { lane, run },
-                    RedriveTo::New => Action::RedriveNew { lane, run },
+                    RedriveTo::Head => Action::RedriveHead { lane, run, events },
+                    RedriveTo::New => Action::RedriveNew { lane, run, events },
                 }
             }
             ControlAction::Purge(Purge { queue, tenant, key: Some(key), .. }) => {

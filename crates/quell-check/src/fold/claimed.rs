@@ -1,6 +1,6 @@
 //! A claim in the trail: who may be claimed, which events it gets, and when.
 
-use super::{Attempt, Fold, Kind, Run};
+use super::{Attempt, Fold, Kind, Run, Window};
 use crate::history::{AuditEntry, Claim, DuringRun, FiredBy, RetryWith, State};
 use crate::index::Loc;
 use crate::sometimes::Thing;
@@ -27,10 +27,7 @@ impl<'a> Fold<'_, 'a> {
         let first = !self.runs.contains_key(&number);
         if first {
             let mut run = Run::new(self.lane.id, State::Pending, Kind::Plain);
-            // The trail may have lost earlier claims of a run whose events are older than its first record.
-            let from = self.index.dump.and_then(|d| d.audit_from).unwrap_or(0);
-            let lost = entry.attempt > 1 || entry.from == Some(State::Retryable) || entry.upto_seq < from;
-            if self.truncated && lost {
+            if self.begins_before(entry, number) {
                 (run.unknown, run.attempts) = (true, entry.attempt.saturating_sub(1));
                 run.state = entry.from.unwrap_or(State::Pending);
             }
@@ -39,13 +36,40 @@ impl<'a> Fold<'_, 'a> {
         self.is_legal(entry, number)?;
         self.counts_attempt(entry, number, told)?;
         let unknown = self.runs[&number].unknown;
-        if !unknown {
+        if unknown {
+            self.takes(entry, number, told);
+        } else {
             self.not_early(entry, number, first, told)?;
             if first { self.first_batch(entry, number, told)? } else { self.same_batch(entry, number, told)? }
         }
         self.revision(entry, number, told)?;
         self.take_up(entry, number);
         Ok(())
+    }
+
+    /// Whether the trail may have lost earlier claims of this run: it has claims already, or its events are older than
+    /// the first record.
+    fn begins_before(&self, entry: &AuditEntry, number: u64) -> bool {
+        let Some(from) = self.index.dump.and_then(|d| d.audit_from) else { return false };
+        let heard = self.heard.get(&number).and_then(|claim| claim.events.first()).map(|e| e.seq);
+        let lo = heard.or_else(|| self.dumped.get(&number).map(|row| row.lo));
+        entry.attempt > 1 || entry.from == Some(State::Retryable) || lo.is_none_or(|lo| lo < from)
+    }
+
+    /// What is known to wait leaves the open run with a run whose beginning the trail has lost: all that was handed out,
+    /// or all up to its highest event, unless its batch never came from the open run.
+    fn takes(&mut self, entry: &AuditEntry, number: u64, told: Option<&Claim>) {
+        let row = self.dumped.get(&number);
+        let frozen = row.is_some_and(|r| r.redriven_from.is_some() || r.split_from.is_some())
+            || self.runs[&number].kind != Kind::Plain;
+        let taken = match told {
+            Some(told) => self.take_open(number, |seq| told.events.iter().any(|e| e.seq == seq)),
+            None if frozen => Vec::new(),
+            None => self.take_open(number, |seq| seq <= entry.upto_seq),
+        };
+        if let Some(&next) = self.lane.open.front().filter(|_| !taken.is_empty()) {
+            self.lane.window = self.lane.window.leftover(self.index.seqs[next as usize].received_at);
+        }
     }
 
     /// The lane is free, and it is this run's turn.
@@ -89,6 +113,7 @@ impl<'a> Fold<'_, 'a> {
             lane.waiting.iter().copied().find(|other| *other != number && self.runs[other].kind == kind)
         };
         if mine.is_none()
+            && !self.begins_before(entry, number)
             && let Some(other) = waits(Kind::Half).or_else(|| waits(Kind::Redriven))
         {
             let what = format!("new events were handed out while run {other} waits to be claimed");
@@ -145,7 +170,7 @@ impl<'a> Fold<'_, 'a> {
         let policy = self.index.policy(self.lane.id);
         let run = &self.runs[&number];
         let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
-        let window = &self.lane.window;
+        let window = &self.window_of(number, told);
         if let Some(policy) = policy
             && (first || (gave_way && self.lane.open.iter().any(|&s| self.is_solid(s))))
             && let Some(due) = window.due(policy)
@@ -155,7 +180,8 @@ impl<'a> Fold<'_, 'a> {
             let expected = format!("not before {due}: {:?}", policy.window);
             return Err(self.wrong(entry, Invariant::NotEarly, what, expected));
         }
-        if let (true, Some(policy), Some(told)) = (first, policy, told) {
+        let hides = self.index.may_hide(self.lane.id);
+        if let (true, false, Some(policy), Some(told)) = (first, hides, policy, told) {
             let honest = match told.fired_by {
                 FiredBy::Count => window.count_reached(policy),
                 FiredBy::Bytes => window.bytes_reached(policy),
@@ -180,6 +206,18 @@ impl<'a> Fold<'_, 'a> {
             return Err(self.wrong(entry, Invariant::NotEarly, what, expected));
         }
         Ok(())
+    }
+
+    /// The window of the open run. Where an event may have waited that no record tells, it may have opened the window
+    /// earlier, or have closed it.
+    fn window_of(&self, number: u64, told: Option<&Claim>) -> Window {
+        let window = self.lane.window;
+        if !self.index.may_hide(self.lane.id) {
+            return window;
+        }
+        let by_time = told.filter(|t| matches!(t.fired_by, FiredBy::Fixed | FiredBy::Quiet | FiredBy::Cap));
+        let opened = self.dumped.get(&number).and_then(|row| row.first_at);
+        window.opened_by(by_time.and(opened))
     }
 
     /// The first claim of a run cuts its batch out of the open run: a prefix, as long as the bounds allow.
@@ -216,9 +254,13 @@ impl<'a> Fold<'_, 'a> {
             if one.seq > upto {
                 break;
             }
-            one.place = Loc::Run(number);
-            batch.push(seq);
             self.lane.open.pop_front();
+            // One that may have vanished, and is not in what was told, has.
+            let gone = one.vague && told.is_some_and(|t| t.events.iter().all(|e| e.seq != one.seq));
+            one.place = if gone { Loc::Nowhere } else { Loc::Run(number) };
+            if !gone {
+                batch.push(seq);
+            }
         }
         let hidden = told.is_none() && self.index.may_hide(self.lane.id);
         if hidden && !self.index.by_seq.contains_key(&upto) {
@@ -282,11 +324,17 @@ impl<'a> Fold<'_, 'a> {
         Ok(())
     }
 
+    /// The smallest and the largest size that these events may have together.
+    fn bytes_of(&self, seqs: &[u32]) -> (u64, u64) {
+        let sizes = seqs.iter().map(|&s| self.index.sizes(self.index.seqs[s as usize].event));
+        sizes.fold((0, 0), |(least, most), (a, b)| (least + a, most + b))
+    }
+
     /// The batch keeps its bounds, and nothing that fits was left behind.
     fn within_bounds(&mut self, entry: &AuditEntry, number: u64) -> Checked {
         let run = &self.runs[&number];
-        let sizes = |s: &u32| self.index.events[self.index.seqs[*s as usize].event as usize].bytes;
-        let (count, bytes) = (run.batch.len() as u64, run.batch.iter().map(sizes).sum::<u64>());
+        let count = run.batch.len() as u64;
+        let (_, bytes) = self.bytes_of(&run.batch);
         self.index.some.saw(if count == 1 { Thing::BatchOfOne } else { Thing::BatchOfMany });
         let Some(policy) = self.index.policy(self.lane.id).filter(|_| !self.lane.window.own) else {
             return Ok(());
@@ -294,10 +342,11 @@ impl<'a> Fold<'_, 'a> {
         if count == policy.max_events {
             self.index.some.saw(Thing::BatchAtCap);
         }
-        let solid = self.runs[&number].batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
-        if solid > policy.max_events || (bytes > policy.max_bytes && solid > 1 && self.index.edits.is_empty())
+        let solid: Vec<u32> = self.runs[&number].batch.iter().copied().filter(|&s| self.is_solid(s)).collect();
+        let (solid, least) = (solid.len() as u64, self.bytes_of(&solid).0);
+        if solid > policy.max_events || (least > policy.max_bytes && solid > 1)
         {
-            let what = format!("a batch of {count} events, {bytes} bytes");
+            let what = format!("a batch of {solid} events, {least} bytes");
             let expected = format!("at most {} events, {} bytes", policy.max_events, policy.max_bytes);
             return Err(self.wrong(entry, Invariant::WholeBatch, what, expected));
         }
@@ -306,7 +355,7 @@ impl<'a> Fold<'_, 'a> {
         if let Some(next) = next
             && !hidden
             && count < policy.max_events
-            && bytes + sizes(next) <= policy.max_bytes
+            && bytes + self.bytes_of(&[*next]).1 <= policy.max_bytes
         {
             let seq = self.index.seqs[*next as usize].seq;
             let what = format!("event {seq} was left behind by a batch of {count} events, {bytes} bytes");
@@ -323,10 +372,6 @@ impl<'a> Fold<'_, 'a> {
         if run.claims > 1 {
             self.index.some.saw(Thing::Redelivery);
         }
-        if let (Kind::Redriven, 1, Some(told)) = (run.kind, run.claims, told) {
-            self.narrow(number, told);
-        }
-        let run = &self.runs[&number];
         let had: Vec<u64> = run
             .batch
             .iter()
@@ -363,21 +408,6 @@ impl<'a> Fold<'_, 'a> {
         self.should_have_merged(entry, number)
     }
 
-    /// A redrive may concern some events of its run only; its first claim tells which.
-    fn narrow(&mut self, number: u64, told: &Claim) {
-        let Some(run) = self.runs.get_mut(&number) else { return };
-        let from = run.root;
-        let seqs = &mut self.index.seqs;
-        run.batch.retain(|&s| {
-            let one = &mut seqs[s as usize];
-            let stays = told.events.iter().any(|e| e.seq == one.seq);
-            if !stays {
-                one.place = Loc::Run(from);
-            }
-            stays
-        });
-    }
-
     fn may_merge(&self, entry: &AuditEntry, number: u64) -> Checked {
         let run = &self.runs[&number];
         if run.held {
@@ -407,9 +437,8 @@ impl<'a> Fold<'_, 'a> {
         let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
         let Some(policy) = self.index.policy(self.lane.id) else { return Ok(()) };
         let Some(&next) = self.lane.open.iter().find(|&&s| self.is_solid(s)) else { return Ok(()) };
-        let sizes = |s: &u32| self.index.events[self.index.seqs[*s as usize].event as usize].bytes;
-        let (count, bytes) = (run.batch.len() as u64, run.batch.iter().map(sizes).sum::<u64>());
-        let room = count < policy.max_events && bytes + sizes(&next) <= policy.max_bytes;
+        let (count, (_, bytes)) = (run.batch.len() as u64, self.bytes_of(&run.batch));
+        let room = count < policy.max_events && bytes + self.bytes_of(&[next]).1 <= policy.max_bytes;
         if gave_way && room && !self.lane.window.own {
             let seq = self.index.seqs[next as usize].seq;
             let what = format!("the run gave way to newer events and did not take {seq} in");

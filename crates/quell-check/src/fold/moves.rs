@@ -2,7 +2,7 @@
 
 use super::window::backoff_min;
 use super::{End, Fold, Kind, Run};
-use crate::history::{AuditEntry, OnFailed, State};
+use crate::history::{AuditEntry, Name, OnFailed, State};
 use crate::index::Loc;
 use crate::sometimes::Thing;
 use crate::table::Change;
@@ -97,7 +97,15 @@ impl<'a> Fold<'_, 'a> {
             }
             // These leave an open run open, and open runs are not kept here.
             Change::Flushed | Change::Edited | Change::Erased => return Ok(()),
-            Change::Purged | Change::ConflictBuried => run.unknown = true,
+            // A buried event has a number and never waited.
+            Change::ConflictBuried => match self.index.by_seq.get(&entry.upto_seq) {
+                Some(&seq) => {
+                    self.index.seqs[seq as usize].place = Loc::Run(number);
+                    run.batch.push(seq);
+                }
+                None => run.unknown = true,
+            },
+            Change::Purged => run.unknown = true,
             _ if self.truncated => {
                 (run.unknown, run.attempts, run.token) = (true, entry.attempt, entry.token);
             }
@@ -274,6 +282,7 @@ impl<'a> Fold<'_, 'a> {
         let mut half = Run::new(self.lane.id, State::Pending, Kind::Half);
         half.upto = entry.upto_seq;
         let from = &self.runs[&parent];
+        half.unknown = from.unknown;
         half.root = if from.kind == Kind::Half { from.root } else { parent };
         let seqs = &self.index.seqs;
         let mine = |s: &&u32| {
@@ -311,22 +320,52 @@ impl<'a> Fold<'_, 'a> {
             return Err(self.wrong(entry, Invariant::LegalMoves, what, "only dead or discarded events"));
         }
         from.redriven = true;
-        let hi = from.upto;
-        if entry.upto_seq > hi {
+        if entry.upto_seq > from.upto {
             self.index.some.saw(Thing::RedrivenAsNew);
             return Ok(());
         }
         let mut run = Run::new(self.lane.id, State::Pending, Kind::Redriven);
         (run.root, run.unknown, run.upto) = (old, from.unknown, entry.upto_seq);
-        let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
-        let (lo, hi) = range.filter(|&(_, hi)| hi > 0).unwrap_or((0, hi));
-        let seqs = &self.index.seqs;
-        let mine = |s: &&u32| {
-            let one = &seqs[**s as usize];
-            one.place == Loc::Run(old) && lo <= one.seq && one.seq <= hi
-        };
-        run.batch = from.batch.iter().filter(mine).copied().collect();
+        run.batch = self.part(entry, number, old);
         self.enqueue(entry, number, run, old)
+    }
+
+    /// Which events of a run that ended went into the one that a redrive made: those that were handed out with it, else
+    /// those that were asked for. Where that leaves several answers, what they differ in is vague.
+    fn part(&mut self, entry: &AuditEntry, number: u64, old: u64) -> Vec<u32> {
+        let seq_of = |s: &u32| self.index.seqs[*s as usize].seq;
+        let left = self.runs[&old].batch.iter().copied().filter(|&s| self.place(s) == Loc::Run(old));
+        let left: Vec<u32> = left.collect();
+        if let Some(heard) = self.heard.get(&number) {
+            let handed = |s: &u32| heard.events.iter().any(|e| e.seq == seq_of(s)) || !self.is_solid(*s);
+            return left.into_iter().filter(handed).collect();
+        }
+        let row = self.dumped.get(&number).map(|r| (r.lo, r.hi)).filter(|&(_, hi)| hi > 0);
+        let fits = |part: &Vec<u32>| {
+            let ends = part.first().map(seq_of).zip(part.last().map(seq_of));
+            ends.is_some_and(|(lo, hi)| hi == entry.upto_seq && row.is_none_or(|row| row == (lo, hi)))
+        };
+        let asked = self.redrives.get(&old).map_or(&[][..], |all| &all[..]);
+        let chosen = |ids: &&[Name]| -> Vec<u32> {
+            let named = |s: &u32| {
+                let id = self.index.events[self.index.seqs[*s as usize].event as usize].id;
+                ids.is_empty() || ids.contains(id)
+            };
+            left.iter().copied().filter(named).collect()
+        };
+        let mut parts: Vec<Vec<u32>> = asked.iter().map(chosen).filter(fits).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let Some(first) = parts.first().cloned() else {
+            let (lo, hi) = row.unwrap_or((0, self.runs[&old].upto));
+            return left.into_iter().filter(|s| (lo..=hi).contains(&seq_of(s))).collect();
+        };
+        let (sure, vague): (Vec<u32>, Vec<u32>) =
+            left.into_iter().partition(|s| parts.iter().all(|part| part.contains(s)));
+        for seq in vague.into_iter().filter(|s| parts.iter().any(|part| part.contains(s))) {
+            self.index.seqs[seq as usize].vague = true;
+        }
+        if parts.len() == 1 { first } else { sure }
     }
 
     fn enqueue(&mut self, entry: &AuditEntry, number: u64, run: Run<'a>, from: u64) -> Checked {

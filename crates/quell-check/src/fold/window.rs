@@ -41,6 +41,11 @@ impl Window {
         self.latest_at = latest_at;
     }
 
+    /// The same window, opened at the latest then; not known when it was opened, if that is not told.
+    pub(super) fn opened_by(self, at: Option<Millis>) -> Self {
+        Window { first_at: self.first_at.zip(at).map(|(first, at)| first.min(at)), ..self }
+    }
+
     pub(super) fn count_reached(&self, policy: &Policy) -> bool {
         self.left_over || self.own || self.peak_count >= policy.max_events
     }

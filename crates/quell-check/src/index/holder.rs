@@ -1,6 +1,7 @@
 //! What workers are told: claims, calls of the holder, handlers, and the fenced sink.
 
-use super::{At, Begun, Index, Memo, SettledAs, Told, malformed};
+use super::{At, Begun, Call, Index, Memo, SettledAs, Told, malformed};
+use crate::fast::Map;
 use crate::history::{Answer, Claim, Name, Op, Refusal, StepAnswer};
 use crate::history::{FiredBy, HoldAnswer, Phase};
 use crate::sometimes::Thing;
@@ -42,13 +43,6 @@ impl<'a> Index<'a> {
             let what = format!("token {top} was told at #{at}, before this claim was asked");
             return Err(place(fault(invariant, what, format!("a token above {top}"))));
         }
-        let queue = self.lanes[lane as usize].queue;
-        if let Some(paused) = self.queues.get(queue as usize).and_then(|q| q.paused)
-            && paused < asked
-        {
-            let what = format!("the queue was paused at #{paused} and claimed at #{done}");
-            return Err(place(fault(Invariant::Pause, what, "no claim before the queue is resumed")));
-        }
         if claim.events.is_empty() {
             let what = "a batch without events was handed out";
             return Err(place(fault(Invariant::WholeBatch, what, "at least one event")));
@@ -58,6 +52,44 @@ impl<'a> Index<'a> {
         told.push((done, top));
         self.some.saw(fired(claim.fired_by));
         self.claims.insert(claim.token, Told { claim, lane, asked, done, claim_id });
+        Ok(())
+    }
+
+    /// No claim is made while a queue is certainly paused: after the answer to a pause, if no resume was under way since
+    /// the pause was asked for, and no restore may have undone it. A claim that repeats an id may have been made when
+    /// that id was used first.
+    pub(super) fn pauses_stop_claims(&self) -> Checked {
+        if self.queues.iter().all(|q| q.pauses.is_empty()) {
+            return Ok(());
+        }
+        let mut first_asked: Map<&str, At> = Map::default();
+        for call in &self.calls {
+            if let Op::Claim { claim_id: Some(id), .. } = call.op {
+                first_asked.entry(id.as_str()).or_insert(call.asked);
+            }
+        }
+        let mut told: Vec<&Told<'_>> = self.claims.values().collect();
+        told.sort_unstable_by_key(|told| told.done);
+        for told in told {
+            let Some(queue) = self.queues.get(self.lanes[told.lane as usize].queue as usize) else { continue };
+            let asked = told.claim_id.map_or(told.asked, |id| first_asked[id.as_str()]);
+            let call = |id: &u32| &self.calls[*id as usize];
+            let holds = |pause: &&Call<'_>| {
+                let lifted = |resume: &Call<'_>| {
+                    let over = if resume.phase == Phase::Ok { resume.done } else { At::MAX };
+                    resume.phase != Phase::Fail && resume.asked < told.done && over > pause.asked
+                };
+                pause.phase == Phase::Ok
+                    && pause.done < asked
+                    && !self.doubtful(pause.asked, pause.done)
+                    && !queue.resumes.iter().map(call).any(lifted)
+            };
+            if let Some(pause) = queue.pauses.iter().map(call).find(holds) {
+                let what = format!("the queue was paused at #{} and claimed at #{}", pause.done, told.done);
+                let fault = fault(Invariant::Pause, what, "no claim before the queue is resumed");
+                return Err(fault.lane(&told.claim.lane).run(told.claim.run).token(told.claim.token));
+            }
+        }
         Ok(())
     }
 

@@ -67,11 +67,13 @@ impl<'a> Index<'a> {
             }
             return Ok(());
         };
-        let before = &self.lanes[lane as usize].appended;
-        // What was over before this append was asked, and what the same answer has told already.
-        let over = before.partition_point(|&(at, _)| at < asked);
-        let earlier = before[..over].last().into_iter().chain(before.last().filter(|&&(at, _)| at == done));
-        if let Some(&(at, top)) = earlier.max_by_key(|&&(_, top)| top)
+        let told = &self.lanes[lane as usize];
+        // What was over before this append was asked, and what the same answer has told already. What others were told
+        // meanwhile is in no order with it.
+        let over = told.appended.partition_point(|&(at, _)| at < asked);
+        let own = Some(told.answer_top).filter(|&(at, _)| at == done);
+        let earlier = told.appended[..over].last().copied().into_iter().chain(own);
+        if let Some((at, top)) = earlier.max_by_key(|&(_, top)| top)
             && top >= seq
         {
             let invariant =
@@ -125,9 +127,11 @@ impl<'a> Index<'a> {
     }
 
     fn note_appended(&mut self, lane: u32, done: At, seq: u64) {
-        let told = &mut self.lanes[lane as usize].appended;
-        let top = told.last().map_or(0, |&(_, top)| top).max(seq);
-        told.push((done, top));
+        let lane = &mut self.lanes[lane as usize];
+        let top = lane.appended.last().map_or(0, |&(_, top)| top).max(seq);
+        lane.appended.push((done, top));
+        let (at, own) = lane.answer_top;
+        lane.answer_top = (done, if at == done { own.max(seq) } else { seq });
     }
 
     /// Ties a number to its event. A number belongs to one event for ever.

@@ -459,7 +459,7 @@ impl Story {
     pub(super) fn redrive(&mut self, from: u64) -> u64 {
         let events = std::mem::take(&mut self.runs.get_mut(&from).unwrap().events);
         let lane = self.runs[&from].lane;
-        let call = self.ask(Op::Control { action: Action::RedriveHead { lane: lane.into(), run: from } });
+        let call = self.ask(Op::Control { action: Action::RedriveHead { lane: lane.into(), run: from, events: Vec::new() } });
         let number = self.fixed_run("redriven", from, events, Place::Buffered, usize::MAX);
         self.answer(call, Answer::Controlled { changed: true });
         number
@@ -467,7 +467,7 @@ impl Story {
 
     pub(super) fn redrive_as_new(&mut self, from: u64) {
         let lane = self.runs[&from].lane;
-        let call = self.ask(Op::Control { action: Action::RedriveNew { lane: lane.into(), run: from } });
+        let call = self.ask(Op::Control { action: Action::RedriveNew { lane: lane.into(), run: from, events: Vec::new() } });
         let events = std::mem::take(&mut self.runs.get_mut(&from).unwrap().events);
         let mut upto = 0;
         for event in events {
