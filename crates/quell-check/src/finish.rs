@@ -464,16 +464,16 @@ fn missing(fold: &Fold<'_, '_>, queue: u32) -> Missing {
     let index = &fold.index;
     let mut missing = Missing { certain: 0, possible: 0, erasures: false };
     for (place, event) in index.events.iter().enumerate().filter(|(_, e)| e.queue == queue) {
-        missing.erasures |=
-            !event.erasures.is_empty() || !index.lanes[event.lane as usize].erasures.is_empty();
-        if event.dumped > 0 {
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        let erased = !event.erasures.is_empty() || !index.lanes[event.lane as usize].erasures.is_empty();
+        missing.erasures |= erased;
+        if erased {
             // An id that was erased and sent again was accepted twice.
-            missing.possible += u64::from(
-                !event.erasures.is_empty() || !index.lanes[event.lane as usize].erasures.is_empty(),
-            );
+            missing.possible += index.possible_sends(place).saturating_sub(1);
+        }
+        if event.dumped > 0 {
             continue;
         }
-        let place = u32::try_from(place).unwrap_or(u32::MAX);
         missing.erasures |= crate::known::erasable(index, place, None);
         match event.fresh {
             Some(fresh) if !index.doubtful(fresh.asked, fresh.done) => missing.certain += 1,

@@ -61,6 +61,8 @@ pub(crate) struct Lane<'a> {
     /// The latest answer to a purge (`At::MAX` while one is open): events that were kept aside may vanish by it.
     pub(crate) purged: At,
     pub(crate) redriven_as_new: bool,
+    /// An event of it was sent, and no record ties a number to it; or it may have had another number before.
+    pub(crate) untied: bool,
     event_erased: bool,
     sink_top: u64,
     sink_applied: Map<u64, ()>,
@@ -226,6 +228,7 @@ impl<'a> Index<'a> {
                 erasures: Vec::new(),
                 purged: 0,
                 redriven_as_new: false,
+                untied: false,
                 event_erased: false,
                 sink_top: 0,
                 sink_applied: Map::default(),
@@ -265,7 +268,7 @@ impl<'a> Index<'a> {
         self.spans.iter().any(|&(from, to)| asked < to && done > from)
     }
 
-    fn restored_between(&self, a: At, b: At) -> bool {
+    pub(crate) fn restored_between(&self, a: At, b: At) -> bool {
         self.spans.iter().any(|&(_, to)| a < to && to < b)
     }
 
@@ -452,8 +455,13 @@ impl<'a> Index<'a> {
     /// and the dump does not show it, or not under that number.
     pub(crate) fn may_hide(&self, lane: u32) -> bool {
         let lane = &self.lanes[lane as usize];
-        let gone = self.retention || !self.spans.is_empty() || lane.event_erased || !lane.erasures.is_empty();
-        gone || lane.redriven_as_new
+        let gone = !self.spans.is_empty() || lane.event_erased || !lane.erasures.is_empty();
+        self.retention || lane.redriven_as_new || (gone && lane.untied)
+    }
+
+    /// How many sends of an event may have been accepted as new.
+    pub(crate) fn possible_sends(&self, event: u32) -> u64 {
+        self.possible_hashes(event).count() as u64
     }
 
     fn controlled(&mut self, asked: At, done: At, action: &'a Action) {

@@ -12,13 +12,14 @@ use crate::violation::{Checked, Fault, Invariant, fault};
 pub(crate) fn check<'a>(index: &mut Index<'a>) -> Checked {
     for call in 0..index.calls.len() {
         let call = &index.calls[call];
+        let at = call.done;
         if let (Phase::Ok, Op::Claim { .. }, Some(Answer::Claimed { claims, .. })) =
             (call.phase, call.op, call.answer)
         {
             for claim in claims {
                 let lane = index.lane(&claim.lane);
                 for event in &claim.events {
-                    let met = Met { lane, id: &event.id, hash: event.hash, how: "delivered" };
+                    let met = Met { lane, id: &event.id, hash: event.hash, how: "delivered", at };
                     let known = met.exists(index)?;
                     met.number(index, known, event.seq, None)?;
                 }
@@ -50,6 +51,14 @@ pub(crate) fn check<'a>(index: &mut Index<'a>) -> Checked {
         }
         index.seqs[seq].vague = undone || number < from;
     }
+    for event in 0..index.events.len() {
+        let known = &index.events[event];
+        let event = u32::try_from(event).unwrap_or(u32::MAX);
+        let again = index.may_be_gone(event) && index.possible_sends(event) > 1;
+        if (known.seq.is_none() && known.dumped == 0 && index.possible_sends(event) > 0) || again {
+            index.lanes[known.lane as usize].untied = true;
+        }
+    }
     Ok(())
 }
 
@@ -59,6 +68,8 @@ struct Met<'a> {
     id: &'a Name,
     hash: u64,
     how: &'static str,
+    /// Where in the history.
+    at: At,
 }
 
 impl Met<'_> {
@@ -84,6 +95,8 @@ impl Met<'_> {
         }
         let first = index.events[event as usize].fresh;
         let stays = first.filter(|f| !index.may_be_gone(event) && !index.doubtful(f.asked, f.done));
+        // What was seen before a restore may be another one than was accepted after it.
+        let stays = stays.filter(|f| f.asked < self.at || !index.restored_between(self.at, f.asked));
         let edited = index.edits.iter().any(|e| e.event == event && e.hash == self.hash);
         if !edited && (!same || stays.is_some_and(|f| f.hash != self.hash)) {
             let what = format!("event {} was {} with payload {}", self.id, self.how, self.hash);
@@ -117,7 +130,7 @@ impl Met<'_> {
 
 fn dumped<'a>(index: &mut Index<'a>, event: &'a DumpEvent, buried: bool, drained: bool) -> Checked {
     let lane = index.lane(&event.lane);
-    let met = Met { lane, id: &event.id, hash: event.hash, how: "dumped" };
+    let met = Met { lane, id: &event.id, hash: event.hash, how: "dumped", at: At::MAX };
     let place = |f: Box<Fault>| f.lane(&event.lane).event(&event.id);
     if drained && matches!(event.place, Place::Delayed | Place::Buffered | Place::InFlight) {
         let what = format!("event {} is still {:?} after the drain", event.id, event.place);

@@ -1,6 +1,7 @@
 //! For every promise a legal history that passes, and the same history with one thing changed, which must fail for
 //! that promise's reason and no other.
 
+mod edges;
 mod events;
 mod leases;
 mod random;

@@ -34,8 +34,6 @@ pub struct Totals {
     pub claims: u64,
     pub sometimes: Sometimes,
     pub seen: Seen,
-    /// Known false alarms of the checker.
-    pub tolerated: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
@@ -46,9 +44,6 @@ impl Totals {
         self.claims += other.claims;
         self.sometimes.add(&other.sometimes);
         self.seen.add(&other.seen);
-        for (why, times) in &other.tolerated {
-            *self.tolerated.entry(why).or_default() += times;
-        }
     }
 
     /// Everything that is counted, by name.
@@ -71,9 +66,6 @@ impl fmt::Display for Totals {
         writeln!(f, "{schedules} schedules, {records} records, {events} events, {claims} claims")?;
         for (name, count) in self.counts() {
             writeln!(f, "  {count:>10}  {name}")?;
-        }
-        for (why, times) in &self.tolerated {
-            writeln!(f, "  {times:>10}  {why}")?;
         }
         Ok(())
     }
@@ -116,7 +108,6 @@ pub fn campaign(seeds: Seeds, make: &MakeStore) -> Campaign {
                                 claims: one.summary.claims as u64,
                                 sometimes: one.summary.sometimes,
                                 seen: one.seen,
-                                tolerated: one.tolerated.into_iter().map(|why| (why, 1)).collect(),
                             });
                         }
                         Err(failure) => {

@@ -147,6 +147,28 @@ impl World {
         }
     }
 
+    /// Before something is erased: what the store has made by itself and nobody has seen yet is written down, because it
+    /// cannot be found afterwards.
+    pub(crate) fn look_before_erasure(&mut self, key: &LaneKey) {
+        if self.seen.of(Sight::HandPutSchedule) > 0 {
+            self.look_for_fires();
+        }
+        let lane = self.recorder.lane(key);
+        for row in self.run_rows().into_values() {
+            if row.lane == *key
+                && let Inspected::Run(Some(detail)) = self.read(Inspect::Run(row.id))
+            {
+                for event in detail.list.iter().filter(|e| record::is_made_by_store(e.id.as_str())) {
+                    self.recorder.made_itself(key, &lane, event.id.as_str(), &event.payload);
+                }
+            }
+            let id = EventId::new(format!("{}/notify", row.id)).expect("a short text");
+            if let Inspected::Event(Some(place)) = self.read(Inspect::Event(key.clone(), id.clone())) {
+                self.recorder.made_itself(key, &lane, id.as_str(), &place.event.payload);
+            }
+        }
+    }
+
     /// What a schedule fired may still be aside, where it is found by its id alone: the schedule and the minute.
     fn look_for_fires(&mut self) {
         const MINUTE: i64 = 60_000;

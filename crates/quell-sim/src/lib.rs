@@ -19,7 +19,6 @@
 //! `plan.rs` (what a schedule is made of), `world.rs` (the queue of things to come), `node.rs` (a worker process),
 //! `handler.rs` (what handlers do), `closing.rs` (the end), `campaign.rs` (many seeds).
 
-mod alarms;
 mod call;
 mod campaign;
 pub mod chance;

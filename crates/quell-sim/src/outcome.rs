@@ -9,7 +9,6 @@ use std::sync::Once;
 use quell_check::history::{Op, Record};
 use quell_check::{Invariant, Summary, Violation};
 
-use crate::alarms;
 use crate::call::MakeStore;
 use crate::chance::hash;
 use crate::plan::Plan;
@@ -20,8 +19,6 @@ use crate::world::World;
 /// A schedule that kept every promise.
 pub struct Finished {
     pub summary: Summary,
-    /// The checker complained, and the complaint is a known false alarm.
-    pub tolerated: Option<&'static str>,
     pub seen: Seen,
     pub history: Vec<Record>,
 }
@@ -106,30 +103,23 @@ pub fn run_plan(plan: Plan, make: &MakeStore) -> Result<Finished, Box<Failure>> 
     let history = world.map(|w| (w.recorder.records, w.seen));
     let (history, seen) = history.unwrap_or_default();
     match result {
-        Ok(Ok((summary, tolerated))) => Ok(Finished { summary, tolerated, seen, history }),
+        Ok(Ok(summary)) => Ok(Finished { summary, seen, history }),
         Ok(Err(problem)) => Err(Box::new(Failure { problem, history })),
         Err(text) => Err(Box::new(Failure { problem: Problem::Panic(text), history })),
     }
 }
 
-fn judge(world: &mut World) -> Result<(Summary, Option<&'static str>), Problem> {
+fn judge(world: &mut World) -> Result<Summary, Problem> {
     let verified = world.verified();
     let dump = world.dump(&verified);
     world.recorder.fact(NOBODY, Op::Dump(Box::new(dump)));
-    let history = &world.recorder.records;
-    let (summary, tolerated) = match quell_check::check(history) {
-        Ok(summary) => (summary, None),
-        Err(violation) => match alarms::explained(&violation, history) {
-            Some(why) => (Summary { records: history.len(), ..Summary::default() }, Some(why)),
-            None => return Err(Problem::Broken(violation)),
-        },
-    };
+    let summary = quell_check::check(&world.recorder.records).map_err(Problem::Broken)?;
     if !verified.problems.is_empty() {
         return Err(Problem::Equation(verified.problems));
     }
     match world.stuck.take() {
         Some(text) => Err(Problem::Stuck(text)),
-        None => Ok((summary, tolerated)),
+        None => Ok(summary),
     }
 }
 

@@ -107,6 +107,9 @@ impl World {
         let mut chance = Chance::keyed(self.plan.seed, [5, item as u64, 0]);
         if let Some((sight, action, told)) = self.choose(hand, &mut chance) {
             self.seen.saw(sight);
+            if let ControlAction::EraseEvent { lane, .. } = &action {
+                self.look_before_erasure(lane);
+            }
             let control = Control { actor: "ops".to_owned(), action };
             self.ask(Who::Item(item), Request::Control { control, action: told });
         }

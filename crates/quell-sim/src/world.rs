@@ -11,6 +11,7 @@ use std::sync::Arc;
 use quell_check::history::{Name, Op};
 use quell_core::error::ErrorKind;
 use quell_core::memory::Snapshot;
+use quell_core::store::{Control, ControlAction};
 
 use crate::call::{MakeStore, Reply, Request, Subject};
 use crate::chance::Chance;
@@ -407,6 +408,11 @@ impl World {
         if let Request::Backup(name) = &request {
             let backup = (name.clone(), self.store.backup());
             self.backups.push(backup);
+        }
+        if let Request::Control { control: Control { action: ControlAction::EraseLane(lane), .. }, .. } =
+            &request
+        {
+            self.look_before_erasure(lane);
         }
         let reply = request.perform(&*self.store);
         self.recorder.learn(self.calls[id].place, at, &reply);

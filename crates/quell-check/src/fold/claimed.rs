@@ -1,7 +1,7 @@
 //! A claim in the trail: who may be claimed, which events it gets, and when.
 
 use super::{Attempt, Fold, Kind, Run, Window};
-use crate::history::{AuditEntry, Claim, DuringRun, FiredBy, RetryWith, State};
+use crate::history::{AuditEntry, Claim, DuringRun, FiredBy, Policy, RetryWith, State};
 use crate::index::Loc;
 use crate::sometimes::Thing;
 use crate::table::Change;
@@ -342,28 +342,34 @@ impl<'a> Fold<'_, 'a> {
         if count == policy.max_events {
             self.index.some.saw(Thing::BatchAtCap);
         }
-        let solid: Vec<u32> = self.runs[&number].batch.iter().copied().filter(|&s| self.is_solid(s)).collect();
+        let solid: Vec<u32> =
+            self.runs[&number].batch.iter().copied().filter(|&s| self.is_solid(s)).collect();
         let (solid, least) = (solid.len() as u64, self.bytes_of(&solid).0);
-        if solid > policy.max_events || (least > policy.max_bytes && solid > 1)
-        {
+        if solid > policy.max_events || (least > policy.max_bytes && solid > 1) {
             let what = format!("a batch of {solid} events, {least} bytes");
             let expected = format!("at most {} events, {} bytes", policy.max_events, policy.max_bytes);
             return Err(self.wrong(entry, Invariant::WholeBatch, what, expected));
         }
-        let hidden = !self.index.claims.contains_key(&entry.token) && self.index.may_hide(self.lane.id);
-        let next = self.lane.open.iter().find(|&&s| self.is_solid(s));
-        if let Some(next) = next
-            && !hidden
-            && count < policy.max_events
-            && bytes + self.bytes_of(&[*next]).1 <= policy.max_bytes
-        {
-            let seq = self.index.seqs[*next as usize].seq;
+        if let Some(next) = self.left_behind(number, policy) {
+            let seq = self.index.seqs[next as usize].seq;
             let what = format!("event {seq} was left behind by a batch of {count} events, {bytes} bytes");
             let expected =
                 format!("everything up to {} events, {} bytes", policy.max_events, policy.max_bytes);
             return Err(self.wrong(entry, Invariant::WholeBatch, what, expected).seq(seq));
         }
         Ok(())
+    }
+
+    /// The first event that waits though there is room for it. One that may have vanished may also have been in the way,
+    /// if there was no room for it.
+    fn left_behind(&self, number: u64, policy: &Policy) -> Option<u32> {
+        let batch = &self.runs[&number].batch;
+        let (count, (_, bytes)) = (batch.len() as u64, self.bytes_of(batch));
+        if count >= policy.max_events || self.index.may_hide(self.lane.id) {
+            return None;
+        }
+        let fits = |&&s: &&u32| bytes + self.bytes_of(&[s]).1 <= policy.max_bytes;
+        self.lane.open.iter().take_while(fits).copied().find(|&s| self.is_solid(s))
     }
 
     /// A later claim of a run repeats its batch, or takes newer events in behind it.
@@ -436,10 +442,10 @@ impl<'a> Fold<'_, 'a> {
         let run = &self.runs[&number];
         let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
         let Some(policy) = self.index.policy(self.lane.id) else { return Ok(()) };
-        let Some(&next) = self.lane.open.iter().find(|&&s| self.is_solid(s)) else { return Ok(()) };
-        let (count, (_, bytes)) = (run.batch.len() as u64, self.bytes_of(&run.batch));
-        let room = count < policy.max_events && bytes + self.bytes_of(&[next]).1 <= policy.max_bytes;
-        if gave_way && room && !self.lane.window.own {
+        if let Some(next) = self.left_behind(number, policy)
+            && gave_way
+            && !self.lane.window.own
+        {
             let seq = self.index.seqs[next as usize].seq;
             let what = format!("the run gave way to newer events and did not take {seq} in");
             return Err(self

@@ -66,13 +66,32 @@ impl<'a> Fold<'_, 'a> {
             Change::Cancelled if entry.from == Some(State::Pending) => {
                 run.batch = self.take_open(number, |_| true);
             }
+            // Without the run that the events waited in, they were kept aside and never waited.
+            Change::Purged if entry.from == Some(State::Pending) && entry.other_run.is_none() => {
+                let range = range.filter(|&(_, hi)| hi > 0);
+                let index = &*self.index;
+                let aside = |seq: u64| {
+                    let event =
+                        index.by_seq.get(&seq).map(|&s| &index.events[index.seqs[s as usize].event as usize]);
+                    let untold = event.is_some_and(|e| e.fresh.is_none_or(|f| f.seq != Some(seq)));
+                    range.map_or(number < seq && seq <= entry.upto_seq, |(lo, hi)| lo <= seq && seq <= hi)
+                        && untold
+                };
+                let wanted: Vec<u64> = self
+                    .lane
+                    .open
+                    .iter()
+                    .map(|&s| index.seqs[s as usize].seq)
+                    .filter(|&s| aside(s))
+                    .collect();
+                run.batch = self.take_open(number, |seq| wanted.contains(&seq));
+                self.shrink();
+            }
             Change::Dropped | Change::Purged | Change::Deleted if entry.from == Some(State::Pending) => {
                 let lowest = if change == Change::Deleted { entry.upto_seq } else { 0 };
                 let (lo, hi) = range.filter(|&(_, hi)| hi > 0).unwrap_or((lowest, entry.upto_seq));
                 run.batch = self.take_open(number, |seq| lo <= seq && seq <= hi);
-                let latest =
-                    self.lane.open.iter().filter_map(|&s| self.index.seqs[s as usize].received_at).max();
-                self.lane.window.shrunk(latest);
+                self.shrink();
                 self.lane.makes_room = change == Change::Dropped;
             }
             Change::Merged => {
@@ -116,6 +135,12 @@ impl<'a> Fold<'_, 'a> {
         }
         self.runs.insert(number, run);
         Ok(())
+    }
+
+    /// Events left the open run: its window waits for the latest of those that stay.
+    fn shrink(&mut self) {
+        let latest = self.lane.open.iter().filter_map(|&s| self.index.seqs[s as usize].received_at).max();
+        self.lane.window.shrunk(latest);
     }
 
     /// A running run is changed by its holder, or after its lease.
@@ -368,7 +393,8 @@ impl<'a> Fold<'_, 'a> {
         if parts.len() == 1 { first } else { sure }
     }
 
-    fn enqueue(&mut self, entry: &AuditEntry, number: u64, run: Run<'a>, from: u64) -> Checked {
+    fn enqueue(&mut self, entry: &AuditEntry, number: u64, mut run: Run<'a>, from: u64) -> Checked {
+        run.unknown |= run.batch.is_empty() && self.index.may_hide(self.lane.id);
         if run.batch.is_empty() && !run.unknown {
             let what = format!("run {number} takes the events of {from}, and none are left there");
             let expected = "an event belongs to one run that nothing has replaced";

@@ -71,7 +71,9 @@ impl<'a> Index<'a> {
         let mut told: Vec<&Told<'_>> = self.claims.values().collect();
         told.sort_unstable_by_key(|told| told.done);
         for told in told {
-            let Some(queue) = self.queues.get(self.lanes[told.lane as usize].queue as usize) else { continue };
+            let Some(queue) = self.queues.get(self.lanes[told.lane as usize].queue as usize) else {
+                continue;
+            };
             let asked = told.claim_id.map_or(told.asked, |id| first_asked[id.as_str()]);
             let call = |id: &u32| &self.calls[*id as usize];
             let holds = |pause: &&Call<'_>| {

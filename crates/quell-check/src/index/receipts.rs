@@ -51,15 +51,21 @@ impl<'a> Index<'a> {
         if new.in_transaction && known.fresh.is_some() {
             return Ok(());
         }
+        // An answer may come late: a restore has undone since what it tells.
+        let undone = self.doubtful(asked, done);
+        let stays = known.fresh.is_some_and(|f| !self.doubtful(f.asked, f.done));
         if let Some(first) = known.fresh
             && !self.may_be_gone(event)
             && !self.doubtful(first.asked, first.done)
+            && !undone
         {
             let what = format!("event {} was accepted as new twice, at #{} and #{done}", new.id, first.done);
             let expected = "the second is answered as a duplicate";
             return Err(fault(Invariant::Idempotency, what, expected).lane(&new.lane).event(&new.id));
         }
-        self.events[event as usize].fresh = Some(Fresh { asked, done, hash: new.hash, seq: receipt.seq });
+        if !(undone && stays) {
+            self.events[event as usize].fresh = Some(Fresh { asked, done, hash: new.hash, seq: receipt.seq });
+        }
         let Some(seq) = receipt.seq else {
             self.some.saw(Thing::DelayedAppend);
             if !new.delayed {

@@ -458,8 +458,21 @@ impl Story {
 
     pub(super) fn redrive(&mut self, from: u64) -> u64 {
         let events = std::mem::take(&mut self.runs.get_mut(&from).unwrap().events);
+        self.redrive_events(from, events, Vec::new())
+    }
+
+    /// Only the events of these ids go into the new run.
+    pub(super) fn redrive_part(&mut self, from: u64, ids: &[&str]) -> u64 {
+        let all = std::mem::take(&mut self.runs.get_mut(&from).unwrap().events);
+        let (part, rest) = all.into_iter().partition(|&i| ids.contains(&self.events[i].id.as_str()));
+        self.runs.get_mut(&from).unwrap().events = rest;
+        self.redrive_events(from, part, ids.iter().map(|&id| id.into()).collect())
+    }
+
+    fn redrive_events(&mut self, from: u64, events: Vec<usize>, asked: Vec<Name>) -> u64 {
         let lane = self.runs[&from].lane;
-        let call = self.ask(Op::Control { action: Action::RedriveHead { lane: lane.into(), run: from, events: Vec::new() } });
+        let action = Action::RedriveHead { lane: lane.into(), run: from, events: asked };
+        let call = self.ask(Op::Control { action });
         let number = self.fixed_run("redriven", from, events, Place::Buffered, usize::MAX);
         self.answer(call, Answer::Controlled { changed: true });
         number
@@ -467,7 +480,8 @@ impl Story {
 
     pub(super) fn redrive_as_new(&mut self, from: u64) {
         let lane = self.runs[&from].lane;
-        let call = self.ask(Op::Control { action: Action::RedriveNew { lane: lane.into(), run: from, events: Vec::new() } });
+        let action = Action::RedriveNew { lane: lane.into(), run: from, events: Vec::new() };
+        let call = self.ask(Op::Control { action });
         let events = std::mem::take(&mut self.runs.get_mut(&from).unwrap().events);
         let mut upto = 0;
         for event in events {
@@ -488,6 +502,17 @@ impl Story {
         (entry.other_run, entry.upto_seq) = (Some(from), upto);
         self.audit.push(entry);
         self.answer(call, Answer::Controlled { changed: true });
+    }
+
+    /// A conflicting event from aside goes to the dead letter, under an id that the store makes.
+    pub(super) fn bury(&mut self, lane: &'static str, id: &str) {
+        self.ask(Op::Append { events: vec![NewEvent { delayed: true, ..Story::event(lane, id) }] });
+        let (run, seq) = (self.fresh(), self.fresh());
+        let (id, hash, place) = (id.to_owned(), hash(id), Place::Dead);
+        self.events.push(Event { lane, id, hash, seq: Some(seq), was_seq: None, at: self.now, place, run });
+        self.runs.insert(run, Run::new(lane, State::Failed, vec![self.events.len() - 1]));
+        let entry = self.entry("conflict_buried", lane, run, Some(State::Pending), Some(State::Failed));
+        self.audit.push(entry);
     }
 
     /// A failing batch of several becomes two halves.
