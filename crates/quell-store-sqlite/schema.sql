@@ -88,7 +88,7 @@ CREATE TABLE lane (
   r_lease_until  INTEGER,
   r_due_at       INTEGER,
   r_error        TEXT
-, priority         INTEGER NOT NULL DEFAULT 4, blocked_at       INTEGER, blocked_run      INTEGER, queued           TEXT, o_priority       INTEGER, o_step           INTEGER, r_flags          INTEGER, r_interrupts     INTEGER, r_revision       INTEGER, r_priority       INTEGER, r_max_events     INTEGER, r_max_bytes      INTEGER, r_max_interrupts INTEGER, r_claim_id       TEXT, r_extra          TEXT) STRICT;
+, priority         INTEGER NOT NULL DEFAULT 4, blocked_at       INTEGER, blocked_run      INTEGER, queued           TEXT, o_priority       INTEGER, o_step           INTEGER, r_flags          INTEGER, r_interrupts     INTEGER, r_revision       INTEGER, r_priority       INTEGER, r_max_events     INTEGER, r_max_bytes      INTEGER, r_max_interrupts INTEGER, r_head           INTEGER, r_claim_id       TEXT, r_extra          TEXT) STRICT;
 
 CREATE UNIQUE INDEX lane_key ON lane (queue_id, key);
 

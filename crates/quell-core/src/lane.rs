@@ -111,6 +111,8 @@ pub struct CurrentRun {
     pub cancel_requested: bool,
     /// The token of the latest claim; 0 before the first.
     pub token: u64,
+    /// The lane's head at the latest claim: what `if_head` is measured by, also when the claim is answered again.
+    pub claimed_head: u64,
     /// Chosen by the claimer: repeating it finds this claim again.
     pub claim_id: Option<String>,
     /// Who holds it, or held it last.
@@ -638,6 +640,7 @@ impl Lane {
         current.notify = by.policy.notify.clone();
         current.newer = Newer::No;
         current.token = by.token;
+        current.claimed_head = self.head_seq;
         current.claim_id = by.claim_id.clone();
         current.worker = Some(by.worker.clone());
         current.claimed_at = now;
@@ -666,7 +669,7 @@ impl Lane {
             last_at: run.last_at,
             claimed_at: run.claimed_at,
             lease_until: run.lease_until,
-            head_seq: self.head_seq,
+            head_seq: run.claimed_head,
             events,
         }
     }

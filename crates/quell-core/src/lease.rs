@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn one_backup_restored_twice_goes_on_at_two_places() {
-        let (first, second) = (Timestamp::from_millis(1_800_000_000_000), Timestamp::from_millis(1_800_000_010_000));
+        let (first, second) =
+            (Timestamp::from_millis(1_800_000_000_000), Timestamp::from_millis(1_800_000_010_000));
         let (a, b) = (after_restore(77, first).unwrap(), after_restore(77, second).unwrap());
         assert!(b > a + 10_000_000, "ten seconds are worth ten million numbers: {a} {b}");
         assert!(after_restore(a, first).unwrap() >= a + limits::EPOCH_JUMP, "never behind what was told");

@@ -130,9 +130,8 @@ impl MemoryStore {
         world.last_number = told + limits::EPOCH_JUMP;
         for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
             let inhabited = world.lanes.get_mut(&key).expect("it was listed above");
-            let lane = inhabited.lane.id;
-            if let Some(made) = inhabited.lane.restored(now) {
-                world.record(now, &key, Some(lane), made, None);
+            if let Some(step) = inhabited.lane.restored(now) {
+                world.apply(now, &key, step, Report::default(), None);
             }
         }
         self.bell.ring();

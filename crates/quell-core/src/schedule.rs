@@ -59,7 +59,11 @@ impl ScheduleRow {
             return None;
         }
         let s = &self.schedule;
-        let at = s.cron.latest_at_or_before(&s.zone, self.last_fire, now)?;
+        let Some(at) = s.cron.latest_at_or_before(&s.zone, self.last_fire, now) else {
+            // The zone's rules have changed since: what was the next fire is none any more.
+            self.next_at = s.cron.next_after(&s.zone, now);
+            return None;
+        };
         self.last_fire = at;
         self.next_at = s.cron.next_after(&s.zone, at.max(now));
         let id =

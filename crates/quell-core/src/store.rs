@@ -642,6 +642,16 @@ pub fn too_many_queued(lane: &LaneKey) -> StoreError {
     StoreError::new(ErrorKind::Limit, detail)
 }
 
+/// The answer to a redrive of more than one batch can be: a claim reads it in one piece.
+pub fn too_large_to_redrive(run: RunId, events: u64) -> StoreError {
+    let (most, bytes) = (limits::BATCH_EVENTS_MAX, limits::BATCH_BYTES_MAX >> 20);
+    let detail = format!(
+        "{run} has {events} events; a run at the head holds at most {most} and {bytes} MiB: redrive it as new, or some \
+         of its events"
+    );
+    StoreError::new(ErrorKind::Limit, detail)
+}
+
 /// The answer to a hand laid on an event that is not buffered (any more).
 pub fn not_buffered(lane: &LaneKey, id: &EventId) -> StoreError {
     let detail = format!("event {id} of {lane} is not buffered: only events that wait can be changed");

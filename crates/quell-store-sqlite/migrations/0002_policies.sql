@@ -21,6 +21,7 @@ ALTER TABLE lane ADD COLUMN r_priority       INTEGER;
 ALTER TABLE lane ADD COLUMN r_max_events     INTEGER;
 ALTER TABLE lane ADD COLUMN r_max_bytes      INTEGER;
 ALTER TABLE lane ADD COLUMN r_max_interrupts INTEGER;
+ALTER TABLE lane ADD COLUMN r_head           INTEGER;  -- the lane's head at the latest claim
 ALTER TABLE lane ADD COLUMN r_claim_id       TEXT;
 ALTER TABLE lane ADD COLUMN r_extra          TEXT;     -- links to other runs and whom to notify, as JSON; rare
 

@@ -5,5 +5,5 @@ SET due_at = ?2, lease_at = NULL, updated_at = ?3, priority = ?4, r_number = NUL
     NULL, r_refunds = NULL, r_retries = NULL, r_releases = NULL, r_max_attempts = NULL, r_token = NULL, r_worker
     = NULL, r_claimed_at = NULL, r_heartbeat_at = NULL, r_lease_until = NULL, r_due_at = NULL, r_error = NULL,
     r_flags = NULL, r_interrupts = NULL, r_revision = NULL, r_priority = NULL, r_max_events = NULL, r_max_bytes
-    = NULL, r_max_interrupts = NULL, r_claim_id = NULL, r_extra = NULL
+    = NULL, r_max_interrupts = NULL, r_claim_id = NULL, r_extra = NULL, r_head = NULL
 WHERE id = ?1

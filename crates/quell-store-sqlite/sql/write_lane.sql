@@ -8,5 +8,5 @@ SET due_at = ?2, lease_at = ?3, priority = ?4, head_seq = ?5, updated_at = ?6, p
     r_fired_by = ?35, r_claims = ?36, r_refunds = ?37, r_retries = ?38, r_releases = ?39, r_max_attempts = ?40,
     r_token = ?41, r_worker = ?42, r_claimed_at = ?43, r_heartbeat_at = ?44, r_lease_until = ?45, r_due_at =
     ?46, r_error = ?47, r_flags = ?48, r_interrupts = ?49, r_revision = ?50, r_priority = ?51, r_max_events =
-    ?52, r_max_bytes = ?53, r_max_interrupts = ?54, r_claim_id = ?55, r_extra = ?56
+    ?52, r_max_bytes = ?53, r_max_interrupts = ?54, r_claim_id = ?55, r_extra = ?56, r_head = ?57
 WHERE id = ?1

@@ -25,6 +25,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::not_done;
 use crate::rows::{LaneRow, at};
+use crate::settle::{Report, apply};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::{connection, migrate, open_lock};
 
@@ -398,9 +399,8 @@ fn void_leases(tx: &mut Tx<'_, '_>) -> rusqlite::Result<u64> {
             .collect::<rusqlite::Result<_>>()?;
         for row in rows {
             let mut row = tx.with_worker(row)?;
-            let Some(made) = row.lane.restored(now) else { continue };
-            tx.write_whole(&row, row.lane.due_at().map(|due| due.max(now)))?;
-            tx.audit(queue, Some(row.lane.id), &made, None)?;
+            let Some(step) = row.lane.restored(now) else { continue };
+            apply(tx, &mut row, step, &Report::default(), None)?;
             voided += 1;
         }
         tx.queue(queue)?.running = 0;

@@ -104,7 +104,7 @@ fn claim_lanes(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<
         due.rotate_left(turn);
     }
     let mut aside = limits::ASIDE_STEP;
-    for (row, _) in &due {
+    for (row, _) in due.iter().filter(|(row, _)| row.totals.delayed > 0 || row.schedules > 0) {
         aside::fire_and_enter(tx, row, &mut aside)?;
     }
     tx.write_lanes()?;
@@ -112,6 +112,9 @@ fn claim_lanes(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<
     for (row, policy) in &due {
         let share = work.left.div_ceil(queues.max(1));
         queues -= 1;
+        if work.left == 0 {
+            break; // The next claim begins with another queue.
+        }
         claim_queue(tx, request, row, policy, share, &mut work)?;
     }
     // What some did not need is for those that have more.

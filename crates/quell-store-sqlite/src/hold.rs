@@ -15,9 +15,13 @@ pub(crate) fn hold(tx: &mut Tx<'_, '_>, request: &HoldRequest) -> StoreResult<He
     if !run.is_plausible() || token >= quell_core::limits::NUMBER_MAX {
         return Err(lost());
     }
-    let mut row = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
-    match row.lane.hold(tx.now, run.number, token, request.if_head) {
-        Ok((answer, step)) => {
+    // An erased lane is gone, but what its holders have said is still on record.
+    let held = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or(NotHolder).and_then(|mut row| {
+        let held = row.lane.hold(tx.now, run.number, token, request.if_head)?;
+        Ok((row, held))
+    });
+    match held {
+        Ok((mut row, (answer, step))) => {
             let state = step.as_ref().and_then(|s| s.made.to).unwrap_or(RunState::Running);
             if let Some(step) = step {
                 apply(tx, &mut row, step, &Report::default(), None).map_err(|e| not_done(&e))?;

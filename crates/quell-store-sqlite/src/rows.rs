@@ -163,6 +163,7 @@ fn current(row: &Row<'_>, number: u64) -> rusqlite::Result<CurrentRun> {
         interrupt_requested: flags.has(Flags::INTERRUPT),
         cancel_requested: flags.has(Flags::CANCEL),
         token: row.get(36)?,
+        claimed_head: row.get::<_, Option<u64>>(58)?.unwrap_or(row.get(25)?),
         claim_id: row.get(56)?,
         worker: None,
         claimed_at: time(row, 38)?,
@@ -226,6 +227,7 @@ impl RunRecord {
             interrupt_requested: flags.has(Flags::INTERRUPT),
             cancel_requested: flags.has(Flags::CANCEL),
             token: row.get(14)?,
+            claimed_head: row.get(5)?,
             claim_id: None,
             worker: None,
             claimed_at: time(row, 16)?,
@@ -336,7 +338,7 @@ pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 15] {
 }
 
 /// The columns of a current run, in the order of the statements.
-pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) -> [Value; 30] {
+pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) -> [Value; 31] {
     let Some(c) = current else { return std::array::from_fn(|_| Value::Null) };
     [
         number(c.number),
@@ -369,6 +371,7 @@ pub(crate) fn current_values(current: Option<&CurrentRun>, worker: Option<u64>) 
         small(c.rules.max_interrupts),
         maybe_text(c.claim_id.clone()),
         extra_value(c),
+        number(c.claimed_head),
     ]
 }
 

@@ -33,10 +33,14 @@ pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResul
     if !run.is_plausible() || token >= quell_core::limits::NUMBER_MAX {
         return Err(lost());
     }
-    let Some(mut row) = tx.lane(run.lane).map_err(|e| not_done(&e))? else { return Err(lost()) };
     let end = request.settlement();
-    match row.lane.settle(tx.now, run.number, token, &end, request.error.clone()) {
-        Ok(step) => settled(tx, &mut row, step, request).map_err(|e| not_done(&e)),
+    // An erased lane is gone, but what its holders have said is still on record.
+    let ended = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or(NotHolder).and_then(|mut row| {
+        let step = row.lane.settle(tx.now, run.number, token, &end, request.error.clone())?;
+        Ok((row, step))
+    });
+    match ended {
+        Ok((mut row, step)) => settled(tx, &mut row, step, request).map_err(|e| not_done(&e)),
         Err(NotHolder) => {
             let before = settled_before(tx, run, token).map_err(|e| not_done(&e))?;
             let Before { change, state, next_at, verdict } = before.ok_or_else(lost)?;
@@ -130,9 +134,11 @@ pub(crate) fn apply(
     let queue = tx.queue(row.queue_id)?;
     if was_running && !is_running {
         queue.running -= 1;
-        // Those who found the queue at its `max_running` sleep without a time: this place is what they wait for.
+        // Those who found the queue at its `max_running` sleep without a time: this place is what they wait for. Not
+        // every claimer has the same bound, so overdue lanes are waited for in any case.
         let waited_for = queue.max_running.is_some() && queue.next_at.is_some();
-        tx.wake |= waited_for;
+        let overdue = queue.next_at.is_some_and(|next| next <= now);
+        tx.wake |= waited_for || overdue;
     }
     row.lease_entry = lane.lease_at();
     tx.due(row.queue_id, due)
@@ -280,6 +286,19 @@ pub(crate) struct Before {
     pub(crate) verdict: VerdictKind,
 }
 
+/// What the holder said. Records of schema 1 have only the change, which tells it but for exhausted attempts.
+fn verdict(row: &rusqlite::Row<'_>) -> rusqlite::Result<VerdictKind> {
+    if let Some(code) = row.get::<_, Option<i64>>(3)? {
+        return rows::decode(&VerdictKind::ALL, code);
+    }
+    Ok(match rows::decode(&Change::ALL, row.get(0)?)? {
+        Change::Succeeded => VerdictKind::Succeeded,
+        Change::Failed => VerdictKind::Failed,
+        Change::Released | Change::ReleasedCounted => VerdictKind::Release,
+        _ => VerdictKind::Retry,
+    })
+}
+
 /// Re-reads before calling a token stale: it may have settled this run already.
 pub(crate) fn settled_before(
     tx: &mut Tx<'_, '_>,
@@ -287,13 +306,14 @@ pub(crate) fn settled_before(
     token: u64,
 ) -> rusqlite::Result<Option<Before>> {
     let sql = "SELECT change, to_state, next_at, verdict FROM audit
-               WHERE lane_id = ?1 AND run = ?2 AND token = ?3 AND verdict IS NOT NULL";
+               WHERE lane_id = ?1 AND run = ?2 AND token = ?3 AND id > ?3
+                 AND (verdict IS NOT NULL OR change BETWEEN 1 AND 6)";
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Before {
             change: rows::decode(&Change::ALL, row.get(0)?)?,
             state: rows::decode(&RunState::ALL, row.get(1)?)?,
             next_at: rows::maybe_time(row, 2)?,
-            verdict: rows::decode(&VerdictKind::ALL, row.get(3)?)?,
+            verdict: verdict(row)?,
         })
     };
     let mut statement = tx.connection.prepare_cached(sql)?;

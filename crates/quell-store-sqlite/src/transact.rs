@@ -144,6 +144,7 @@ pub(crate) fn transact(tx: &mut Tx<'_, '_>, request: &Transaction) -> StoreResul
     let work = request.work.lock().expect("no panic happens while it is locked").take();
     let work =
         work.ok_or_else(|| StoreError::unavailable("the closure has run before; nothing was stored"))?;
+    tx.write_lanes().and_then(|()| tx.write_queues()).map_err(|e| not_done(&e))?;
     let mut appender = Appender { now: tx.now, events: Vec::new() };
     let (wanted, late) = request.guard.watch(request.limit, || work(tx.connection, &mut appender));
     if late {
@@ -159,6 +160,8 @@ pub(crate) fn transact(tx: &mut Tx<'_, '_>, request: &Transaction) -> StoreResul
     if !wanted {
         return Err(StoreError::new(ErrorKind::Invalid, "the closure returned an error; nothing was stored"));
     }
+    // The closure may have appended with `append_in`, which counts in the file.
+    tx.read_again().map_err(|e| not_done(&e))?;
     for event in &appender.events {
         aside::put(tx, event, appender.ready_at(event)).map_err(|e| not_done(&e))?;
     }
@@ -250,10 +253,15 @@ fn check_file(connection: &Connection) -> StoreResult<()> {
         );
         return Err(StoreError::new(ErrorKind::Corrupt, detail));
     }
-    let stamp: i64 = connection
-        .prepare_cached("SELECT backup FROM meta")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+    let (stamp, boot): (i64, String) = connection
+        .prepare_cached("SELECT backup, boot_id FROM meta")
+        .and_then(|mut statement| statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))))
         .map_err(|e| not_done(&e))?;
+    if boot != clock::boot_id() {
+        let detail =
+            "nobody has opened this store since the host was started, so its clock is not set; open it first";
+        return Err(StoreError::unavailable(detail));
+    }
     if stamp != 0 {
         let detail = "this file is a backup that has not been opened as a store yet; open it first";
         return Err(StoreError::new(ErrorKind::Corrupt, detail));

@@ -213,6 +213,14 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.last_number
     }
 
+    /// Reads again what somebody may have changed in the file behind this transaction's back: a caller's closure.
+    pub(crate) fn read_again(&mut self) -> rusqlite::Result<()> {
+        let (last_number, _) = facts(self.connection)?;
+        self.last_number = self.last_number.max(last_number);
+        self.queues.clear();
+        Ok(())
+    }
+
     /// Continues the sequence after a restore. False, and nothing changed, when there is no room left for that.
     pub(crate) fn jump(&mut self) -> bool {
         let Some(next) = after_restore(self.last_number, self.now) else { return false };

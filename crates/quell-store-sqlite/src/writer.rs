@@ -29,10 +29,12 @@ use tokio::sync::oneshot;
 use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
-use crate::{append, claim, control, erase, extend, hold, settle, step, sweep, transact, tx};
+use crate::{append, claim, clock, control, erase, extend, hold, settle, step, sweep, transact, tx};
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
 const GROUP_REQUESTS_MAX: usize = 1_024;
+/// The pause between two tries to clear what an erase has left: a reader that is in the way stays for a while.
+const CLEAR_PAUSE_MILLIS: i64 = 2_000;
 /// Events of one transaction, for the same reason.
 const GROUP_EVENTS_MAX: usize = 4_096;
 
@@ -231,7 +233,8 @@ impl Writer {
         let Writer { connection, lock, inbox, bell, statements, left } = self;
         let prepared = Statements::new(&connection);
         let names = Names::default();
-        let mut turns = Turns { connection: &connection, prepared, names, lock, inbox, bell, left };
+        let mut turns =
+            Turns { connection: &connection, prepared, names, lock, inbox, bell, left, clear_at: 0 };
         while let Some(group) = turns.inbox.next_group() {
             if !group.is_empty() {
                 statements.fetch_add(1, Ordering::Relaxed);
@@ -262,6 +265,8 @@ struct Turns<'c> {
     inbox: Arc<Inbox>,
     bell: Arc<Bell>,
     left: Option<erase::Left>,
+    /// When that is tried again, by the boot clock.
+    clear_at: i64,
 }
 
 impl Turns<'_> {
@@ -350,7 +355,7 @@ impl Turns<'_> {
         if let Err(error) = overwrite(false) {
             tracing::warn!(%error, "deletes stay slower than they need to be");
         }
-        self.left = self.left.and_then(|left| erase::after_erase(self.connection, left));
+        self.clear(erasing);
         if let Err(error) = self.lock.unlock() {
             tracing::error!(%error, "unlock of the side file");
         }
@@ -358,6 +363,17 @@ impl Turns<'_> {
             self.bell.ring();
         }
         ended
+    }
+
+    /// Does what an erase has left to do. While a long reader is in the way, others do not wait for it each time.
+    fn clear(&mut self, erasing: bool) {
+        let Some(left) = self.left else { return };
+        let now = clock::boot_millis();
+        if !erasing && now < self.clear_at {
+            return;
+        }
+        self.left = erase::after_erase(self.connection, left);
+        self.clear_at = clock::boot_millis() + CLEAR_PAUSE_MILLIS;
     }
 
     fn locked(&mut self, group: &mut Vec<Job>) -> (Ended, bool) {

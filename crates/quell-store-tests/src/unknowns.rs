@@ -271,6 +271,7 @@ pub async fn a_repeated_claim_does_not_change_what_was_handed_over(world: &dyn W
     world.advance(secs(30)).await;
     let again = claim(&*store, named("c1", &worker, 10)).await.batches.remove(0);
     assert_eq!((again.token, ids(&again), again.lease_until), (first.token, vec!["a"], first.lease_until));
+    assert_eq!(again.head_seq, first.head_seq, "the gate is measured by the head at the claim");
     extend(&*store, &first, LEASE).await;
     world.advance(secs(50)).await;
     let again = claim(&*store, named("c1", &worker, 10)).await.batches.remove(0);

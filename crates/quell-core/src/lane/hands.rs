@@ -286,19 +286,17 @@ impl Lane {
 
     /// The store was restored from a backup: whoever held the lane holds it no longer. The attempt is given back,
     /// because nobody can say what became of it.
-    pub fn restored(&mut self, now: Timestamp) -> Option<Move> {
+    pub fn restored(&mut self, now: Timestamp) -> Option<Step> {
         let current = self.current.as_mut().filter(|c| c.state == RunState::Running)?;
-        let from = current.state;
-        current.state = after(from, Change::Restored);
-        current.refunds += 1;
+        // Whatever ends the attempt of a run that was to be cancelled, but for its holder's success, cancels it.
+        let change = if current.cancel_requested { Change::Cancelled } else { Change::Restored };
+        current.refunds += u32::from(change == Change::Restored);
         current.due_at = now;
         current.interrupt_requested = false;
         current.newer = current.waits_for_newer();
-        let mut made = record(current, Change::Restored, from);
-        made.prior_worker = made.worker.take();
-        made.next_at = Some(now);
-        self.updated_at = now;
-        Some(made)
+        let mut step = self.moved(now, change);
+        step.made.prior_worker = step.made.worker.take();
+        Some(step)
     }
 }
 
@@ -348,6 +346,7 @@ pub(super) fn part_as_run(part: Part, now: Timestamp) -> CurrentRun {
         interrupt_requested: false,
         cancel_requested: false,
         token: 0,
+        claimed_head: 0,
         claim_id: None,
         worker: None,
         claimed_at: now,

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::schedule::{Schedule, ScheduleRow};
 use crate::store::{
     ControlAction, Controlled, Purge, PurgeWhat, QueueScope, Redrive, RedriveTo, not_buffered,
-    too_many_queued,
+    too_large_to_redrive, too_many_queued,
 };
 
 impl World {
@@ -120,6 +120,12 @@ impl World {
         if request.to == RedriveTo::Head && inhabited.lane.queued.len() >= limits::QUEUED_RUNS_MAX {
             return Err(too_many_queued(&key));
         }
+        let bytes: u64 =
+            seqs.iter().filter_map(|seq| inhabited.events.get(seq)).map(super::Kept::bytes).sum();
+        let large = seqs.len() > limits::BATCH_EVENTS_MAX as usize || bytes > limits::BATCH_BYTES_MAX;
+        if request.to == RedriveTo::Head && large && seqs.len() > 1 {
+            return Err(too_large_to_redrive(id, seqs.len() as u64));
+        }
         let whole = seqs.len() as u64 == old.count && old.links.redriven_into.is_none();
         let made = match request.to {
             RedriveTo::Head => self.redrive_head(now, actor, request, &key, &old, &seqs, whole),
@@ -215,6 +221,10 @@ impl World {
                     .collect();
                 done.more = found.len() > limits::PURGE_STEP;
                 for place in found.into_iter().take(limits::PURGE_STEP) {
+                    if done.events >= limits::PURGE_STEP as u64 {
+                        done.more = true;
+                        break;
+                    }
                     done.events += self.finished[place].ended.run.count;
                     if !purge.dry_run {
                         self.purge_dead(now, actor, place);
@@ -244,6 +254,10 @@ impl World {
                     self.lanes.keys().filter(|key| wanted(key) && open(key)).cloned().collect();
                 done.more = found.len() > limits::PURGE_STEP;
                 for key in found.into_iter().take(limits::PURGE_STEP) {
+                    if done.events >= limits::PURGE_STEP as u64 {
+                        done.more = true;
+                        break;
+                    }
                     let seqs = self.buffered(&key);
                     done.events += seqs.len() as u64;
                     if !purge.dry_run {
@@ -276,6 +290,11 @@ impl World {
 
     fn erase_lane(&mut self, now: Timestamp, actor: &str, key: &LaneKey) -> Controlled {
         let mut events = self.erase_aside(key, None);
+        // A schedule of this key would name it again.
+        self.schedules.retain(|_, row| {
+            let s = &row.schedule;
+            s.tenant != key.tenant || s.queue != key.queue || s.key != key.key
+        });
         while let Some(step) = self.lanes.get_mut(key).and_then(|l| l.lane.end_now(now)) {
             self.apply(now, key, step, Report::default(), Some(actor));
         }
@@ -356,11 +375,26 @@ impl World {
             .find(|r| r.lane == lane && r.ended.run.count > 0 && r.ended.run.has(seq, mark));
         let Some(run) = run else { return };
         run.ended.run.count -= 1;
+        // What the handler said of it may quote it.
+        run.ended.run.error = None;
+        run.result = None;
+        run.usage.clear();
         let (state, id) = (run.ended.state, RunId { lane, number: run.ended.run.number });
+        let mut from = run.ended.run.links.redriven_from.or(run.ended.run.links.split_from);
         if state == RunState::Failed {
             self.totals(key).discarded_dead(1);
         }
         self.steps.retain(|(of, ..), _| *of != id);
+        // The runs that it went through remember it, too.
+        while let Some(number) = from.take() {
+            let before = self.finished.iter_mut().find(|r| r.lane == lane && r.ended.run.number == number);
+            let Some(before) = before else { break };
+            before.ended.run.error = None;
+            before.result = None;
+            before.usage.clear();
+            from = before.ended.run.links.redriven_from.or(before.ended.run.links.split_from);
+            self.steps.retain(|(of, ..), _| *of != RunId { lane, number });
+        }
     }
 
     /// Ends a run that has not ended, also one that waits behind the current one.
@@ -436,7 +470,7 @@ impl World {
         tenant: Tenant,
         name: &str,
     ) -> StoreResult<Controlled> {
-        let name = QueueName::new(name)?;
+        let Ok(name) = QueueName::new(name) else { return Ok(Controlled::default()) };
         let Some(row) = self.schedules.remove(&(tenant.clone(), name)) else {
             return Ok(Controlled::default());
         };

@@ -10,7 +10,9 @@ use quell_core::event::{EventId, Key, LaneKey, NewEvent, NewEventId, Payload};
 use quell_core::lane::{self, Gone};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
-use quell_core::store::{Controlled, Purge, PurgeWhat, Redrive, RedriveTo, not_buffered, too_many_queued};
+use quell_core::store::{
+    Controlled, Purge, PurgeWhat, Redrive, RedriveTo, not_buffered, too_large_to_redrive, too_many_queued,
+};
 use rusqlite::OptionalExtension;
 use rusqlite::types::Value;
 
@@ -75,6 +77,11 @@ pub(super) fn redrive(tx: &mut Tx<'_, '_>, actor: &str, request: &Redrive) -> St
         let queue = tx.queue(row.queue_id).map_err(|e| not_done(&e))?.clone();
         let key = key_of(&row.key).map_err(|e| not_done(&e))?;
         return Err(too_many_queued(&LaneKey { tenant: queue.tenant, queue: queue.name, key }));
+    }
+    let bytes: u64 = chosen.iter().map(|m| m.bytes).sum();
+    let large = chosen.len() > limits::BATCH_EVENTS_MAX as usize || bytes > limits::BATCH_BYTES_MAX;
+    if request.to == RedriveTo::Head && large && chosen.len() > 1 {
+        return Err(too_large_to_redrive(id, chosen.len() as u64));
     }
     let done = put_back(tx, actor, request, row, record, &chosen).map_err(|e| not_done(&e))?;
     Ok(Controlled { changed: true, events: chosen.len() as u64, run: Some(done), more: false })
@@ -178,6 +185,9 @@ pub(super) fn purge(tx: &mut Tx<'_, '_>, actor: &str, purge: &Purge) -> StoreRes
     tx.write_lanes().map_err(|e| not_done(&e))?;
     let mut done = Controlled::default();
     for queue in purge_queues(tx, purge).map_err(|e| not_done(&e))? {
+        if is_enough(&mut done) {
+            break;
+        }
         let purged = match purge.what {
             PurgeWhat::Dead => purge_dead(tx, actor, purge, queue, &mut done),
             PurgeWhat::Delayed => purge_delayed(tx, actor, purge, queue, &mut done),
@@ -197,11 +207,11 @@ fn purge_queues(tx: &mut Tx<'_, '_>, purge: &Purge) -> rusqlite::Result<Vec<u64>
     statement.query_map((purge.queue.as_str(), tenant), |row| row.get(0))?.collect()
 }
 
-/// What is left of one call's bound; sets `more` when there is none.
-fn room(taken: usize, done: &mut Controlled) -> usize {
-    let left = limits::PURGE_STEP.saturating_sub(taken);
-    done.more |= left == 0;
-    left
+/// Whether one call has done its share: the rest is for the next one, so that nobody waits long behind it.
+fn is_enough(done: &mut Controlled) -> bool {
+    let enough = done.events >= limits::PURGE_STEP as u64;
+    done.more |= enough;
+    enough
 }
 
 fn purge_dead(
@@ -224,8 +234,8 @@ fn purge_dead(
         .prepare_cached(sql)?
         .query_map((queue, key, limits::PURGE_STEP + 1), RunRecord::read)?
         .collect::<rusqlite::Result<_>>()?;
-    for (taken, record) in found.into_iter().enumerate() {
-        if room(taken, done) == 0 {
+    for record in found {
+        if is_enough(done) {
             break;
         }
         let run = &record.ended.run;
@@ -288,8 +298,8 @@ fn purge_buffered(
         .prepare_cached(sql)?
         .query_map((queue, key, limits::PURGE_STEP + 1), LaneRow::read)?
         .collect::<rusqlite::Result<_>>()?;
-    for (taken, row) in found.into_iter().enumerate() {
-        if room(taken, done) == 0 {
+    for row in found {
+        if is_enough(done) {
             break;
         }
         let row = tx.with_worker(row)?;
@@ -401,11 +411,19 @@ fn erase_whole(tx: &mut Tx<'_, '_>, actor: &str, key: &LaneKey) -> rusqlite::Res
     let Some(queue) = tx.find_queue(&key.tenant, &key.queue)? else { return Ok(Controlled::default()) };
     tx.erased = true;
     let mut events = erase_aside(tx, queue, key, None)?;
+    // A schedule of this key would name it again.
+    let of_key = [number(queue), Value::Text(key.key.as_str().to_owned())];
+    let schedules = tx.execute("DELETE FROM schedule WHERE queue_id = ?1 AND key = ?2", of_key)? as u64;
+    tx.queue(queue)?.schedules -= schedules;
     while let Some(mut row) = find_lane(tx, key)? {
         let Some(step) = row.lane.end_now(tx.now) else { break };
         apply(tx, &mut row, step, &Report::default(), Some(actor))?;
     }
     let Some(row) = find_lane(tx, key)? else {
+        if events > 0 {
+            tx.audit(queue, None, &lane::plain(Change::Erased), Some(actor))?;
+            tx.set_next(queue)?;
+        }
         return Ok(Controlled { changed: events > 0, events, ..Controlled::default() });
     };
     let lane = row.lane.id;
@@ -495,12 +513,28 @@ fn erase_seq(
     let record =
         tx.connection.prepare_cached(sql)?.query_row((lane, seq, mark), RunRecord::read).optional()?;
     let Some(record) = record else { return Ok(()) };
-    tx.execute("UPDATE run SET count = count - 1 WHERE id = ?1", [number(record.id)])?;
+    // What the handlers said of it may quote it, and so may the runs that it went through.
+    let sql = "UPDATE run SET count = count - 1, error = NULL, result = NULL, usage = NULL WHERE id = ?1";
+    tx.execute(sql, [number(record.id)])?;
     if record.ended.state == RunState::Failed {
         tx.queue(queue)?.totals.discarded_dead(1);
     }
-    let sql = "DELETE FROM step WHERE lane_id = ?1 AND run = ?2";
-    tx.execute(sql, [number(lane), number(record.ended.run.number)]).map(|_| ())
+    forget_steps(tx, lane, record.ended.run.number)?;
+    let mut from = record.ended.run.links.redriven_from.or(record.ended.run.links.split_from);
+    while let Some(run) = from.take() {
+        forget_steps(tx, lane, run)?;
+        let sql =
+            "UPDATE run SET error = NULL, result = NULL, usage = NULL WHERE lane_id = ?1 AND number = ?2";
+        tx.execute(sql, [number(lane), number(run)])?;
+        let mut statement = tx.connection.prepare_cached(RUN_BY_NUMBER)?;
+        let before = statement.query_row((lane, run), RunRecord::read).optional()?;
+        from = before.and_then(|r| r.ended.run.links.redriven_from.or(r.ended.run.links.split_from));
+    }
+    Ok(())
+}
+
+fn forget_steps(tx: &mut Tx<'_, '_>, lane: u64, run: u64) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM step WHERE lane_id = ?1 AND run = ?2", [number(lane), number(run)]).map(|_| ())
 }
 
 fn mark_of(tx: &mut Tx<'_, '_>, lane: u64, seq: u64) -> rusqlite::Result<Option<u64>> {

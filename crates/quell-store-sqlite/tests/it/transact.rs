@@ -317,3 +317,18 @@ async fn a_caller_that_idles_in_a_write_transaction_makes_others_wait_or_be_refu
     assert_eq!(claimed, ["a", "e1"]);
     place.assert_sound().await;
 }
+
+#[tokio::test]
+async fn a_closure_may_append_by_either_way_and_no_number_is_used_twice() {
+    let place = Place::new();
+    let both = |connection: &Connection, appender: &mut quell_store_sqlite::Appender| {
+        append_in(connection, &new("by the connection"))?;
+        appender.append(new("by the appender"))?;
+        Ok::<_, StoreError>(())
+    };
+    place.store.transaction(LIMIT, both).await.expect("both are stored");
+    append_one(&*place.store, event("orders", "later").id("delayed").delay(10)).await;
+    let batches = claim_all(&*place.store).await;
+    assert_eq!(batches.iter().map(|b| b.events.len()).sum::<usize>(), 2);
+    place.assert_sound().await;
+}

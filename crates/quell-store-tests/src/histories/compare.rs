@@ -11,11 +11,11 @@ use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::Event;
-use quell_core::inspect::{AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow};
 use quell_core::inspect::RunLinks;
+use quell_core::inspect::{AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow};
 use quell_core::store::{
-    Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, StepAnswer, StepRow, Store,
-    Swept,
+    Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, StepAnswer, StepRow,
+    Store, Swept,
 };
 
 use crate::reads::{TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, stats, trail, verify};
@@ -149,7 +149,8 @@ impl Compare {
         self.run(s.run_id, m.run_id);
         self.tokens.pair(s.token, m.token, "token of a batch");
         self.seqs.pair(s.head_seq, m.head_seq, "head of a batch");
-        let facts = |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.revision, b.fired_by);
+        let facts =
+            |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.revision, b.fired_by);
         assert_eq!(facts(s), facts(m), "a batch of {}", s.lane);
         self.time(s.first_at, m.first_at, "first_at");
         self.time(s.last_at, m.last_at, "last_at");
@@ -174,7 +175,8 @@ impl Compare {
 
     /// Ids that a store makes hold a number of its own: these are paired, the rest is equal.
     fn id(&mut self, subject: &str, model: &str) {
-        let parts = |id: &str| id.split_once('/').map(|(run, rest)| (run.parse::<RunId>().ok(), rest.to_owned()));
+        let parts =
+            |id: &str| id.split_once('/').map(|(run, rest)| (run.parse::<RunId>().ok(), rest.to_owned()));
         let buried = |id: &str| id.strip_prefix("conflict_").and_then(|seq| seq.parse::<u64>().ok());
         match (parts(subject), parts(model), buried(subject), buried(model)) {
             (Some((Some(s), of_s)), Some((Some(m), of_m)), ..) => {
@@ -203,7 +205,11 @@ impl Compare {
 
     pub(super) fn settled(&mut self, subject: StoreResult<Settled>, model: StoreResult<Settled>) {
         let Some((s, m)) = self.both(subject, model) else { return };
-        assert_eq!((s.state, s.change, s.repeated), (m.state, m.change, m.repeated), "the answer to a settle");
+        assert_eq!(
+            (s.state, s.change, s.repeated),
+            (m.state, m.change, m.repeated),
+            "the answer to a settle"
+        );
         self.seen.insert(format!("settled as {}{}", m.state, if m.repeated { " again" } else { "" }));
         self.maybe_time(s.next_at, m.next_at, "next_at of a settle");
     }
@@ -212,7 +218,11 @@ impl Compare {
         let Some((s, m)) = self.both(subject, model) else { return };
         self.time(s.lease_until, m.lease_until, "lease_until of an extend");
         self.seqs.pair(s.head_seq, m.head_seq, "head of an extend");
-        assert_eq!((s.newer, s.interrupt, s.cancel), (m.newer, m.interrupt, m.cancel), "the answer to an extend");
+        assert_eq!(
+            (s.newer, s.interrupt, s.cancel),
+            (m.newer, m.interrupt, m.cancel),
+            "the answer to an extend"
+        );
     }
 
     pub(super) fn held(&mut self, subject: StoreResult<Held>, model: StoreResult<Held>) {
@@ -255,8 +265,10 @@ impl Compare {
 
     fn steps(&mut self, subject: &[StepRow], model: &[StepRow]) {
         let facts = |rows: &[StepRow]| {
-            let mut all: Vec<_> =
-                rows.iter().map(|r| (r.revision, r.name.clone(), r.value.as_ref().map(ToString::to_string))).collect();
+            let mut all: Vec<_> = rows
+                .iter()
+                .map(|r| (r.revision, r.name.clone(), r.value.as_ref().map(ToString::to_string)))
+                .collect();
             all.sort();
             all
         };
@@ -323,7 +335,11 @@ impl Compare {
     fn lane_detail(&mut self, s: &LaneDetail, m: &LaneDetail) {
         self.maybe_run(s.open_run, m.open_run, "open run of a lane");
         self.maybe_run(s.current_run, m.current_run, "current run of a lane");
-        assert_eq!((s.queued_runs.len(), s.delayed), (m.queued_runs.len(), m.delayed), "queued runs and delayed events");
+        assert_eq!(
+            (s.queued_runs.len(), s.delayed),
+            (m.queued_runs.len(), m.delayed),
+            "queued runs and delayed events"
+        );
         for (s, m) in s.queued_runs.iter().zip(&m.queued_runs) {
             self.run(*s, *m);
         }

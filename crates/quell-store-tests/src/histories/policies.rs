@@ -44,7 +44,8 @@ impl History<'_> {
             on_failed: *self.chance.pick(&OnFailed::ALL),
         };
         let told = self.chance.percent(15);
-        let notify = told.then(|| notifying("mail", &[RunState::Succeeded, RunState::Failed]).notify).flatten();
+        let notify =
+            told.then(|| notifying("mail", &[RunState::Succeeded, RunState::Failed]).notify).flatten();
         RunPolicy { rules, notify, ..policy }
     }
 
@@ -76,9 +77,11 @@ impl History<'_> {
     async fn step(&mut self) {
         let Some((subject, model)) = self.some_claim() else { return };
         let name = *self.chance.pick(&["llm", "send"]);
+        // An intent stays without a result more often than it would in life, so that it is met again.
         let action = match self.chance.below(4) {
             0 => StepAction::Read,
             1 | 2 => StepAction::Begin,
+            _ if name == "send" => StepAction::Begin,
             _ => StepAction::Finish(json!({ "n": self.chance.below(3) })),
         };
         self.tell(format!("step {name} of {} {action:?}", subject.run_id));
@@ -90,11 +93,15 @@ impl History<'_> {
     /// Settles in one of all the ways there are, sometimes with follow-up work.
     pub(super) async fn settle_any(&mut self) {
         let Some((subject, model)) = self.some_claim() else { return };
-        let verdicts = [SUCCEEDED, SUCCEEDED, FAILED, RETRY, RELEASE, Verdict::Interrupted, Verdict::Superseded];
+        let verdicts =
+            [SUCCEEDED, SUCCEEDED, FAILED, RETRY, RELEASE, Verdict::Interrupted, Verdict::Superseded];
         let verdict = *self.chance.pick(&verdicts);
         let (gate, carries) = (self.chance.percent(30), self.chance.percent(20));
         let delay = secs(*self.chance.pick(&[0, 10, 50]));
-        self.tell(format!("settle {} of {} as {verdict:?}, gate {gate}, carries {carries}", subject.run_id, subject.lane));
+        self.tell(format!(
+            "settle {} of {} as {verdict:?}, gate {gate}, carries {carries}",
+            subject.run_id, subject.lane
+        ));
         let request = |batch: &quell_core::batch::Batch| {
             let mut request = settle_request(batch, verdict);
             request.delay = delay;
