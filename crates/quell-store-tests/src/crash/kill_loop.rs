@@ -67,23 +67,23 @@ pub fn kill_loop(
         index += 1;
         (role, spawn(role, index))
     };
-    let mut running: Vec<(&'static str, Child)> = Vec::new();
+    let mut running = Crew(Vec::new());
     let crew = [("append", options.appenders), ("work", options.workers), ("operate", options.operators)];
     for (role, count) in crew {
-        running.extend((0..count).map(|_| start(role)));
+        running.0.extend((0..count).map(|_| start(role)));
     }
     // Nobody ever sends: receiving with a time limit is how to wait here.
     let (_never, pause) = std::sync::mpsc::channel::<()>();
     let longest = u64::try_from(options.pause_max.as_millis()).unwrap_or(u64::MAX).max(1);
     for _ in 0..options.kills {
         let _ = pause.recv_timeout(Duration::from_millis(chance.below(longest)));
-        let victim = usize::try_from(chance.below(running.len() as u64)).expect("a small index");
-        let (role, mut child) = running.swap_remove(victim);
+        let victim = usize::try_from(chance.below(running.0.len() as u64)).expect("a small index");
+        let (role, mut child) = running.0.swap_remove(victim);
         end(role, &mut child);
-        running.push(start(role));
+        running.0.push(start(role));
     }
     let _ = pause.recv_timeout(options.pause_max);
-    for (role, mut child) in running {
+    while let Some((role, mut child)) = running.0.pop() {
         end(role, &mut child);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -91,6 +91,18 @@ pub fn kill_loop(
         let store = open().await;
         judge(&options.logs, &store, async || ()).await
     })
+}
+
+/// The children that are alive. None outlives the loop, also when it fails.
+struct Crew(Vec<(&'static str, Child)>);
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn end(role: &str, child: &mut Child) {
