@@ -63,6 +63,13 @@ impl<'a> Fold<'_, 'a> {
         run.upto = entry.upto_seq;
         let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
         match change {
+            // It had been claimed before the trail begins, so it is not the open run.
+            Change::Cancelled
+                if self.truncated
+                    && (entry.attempt > 0 || self.dumped.get(&number).is_some_and(|r| r.claims > 0)) =>
+            {
+                (run.unknown, run.attempts, run.token) = (true, entry.attempt, entry.token);
+            }
             Change::Cancelled if entry.from == Some(State::Pending) => {
                 run.batch = self.take_open(number, |_| true);
             }
@@ -204,7 +211,8 @@ impl<'a> Fold<'_, 'a> {
                 let what = format!("{} of a half or a redriven run", entry.change);
                 return Err(self.wrong(entry, Invariant::FrozenBatch, what, "its batch is frozen"));
             }
-            let full = policy.is_some_and(|p| run.batch.len() as u64 >= p.max_events);
+            let solid = run.batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
+            let full = policy.is_some_and(|p| solid >= p.max_events);
             if (change == Change::Superseded && self.lane.open.is_empty()) || full {
                 let what = format!(
                     "{} with {} newer events, batch of {}",
