@@ -199,6 +199,18 @@ pub async fn if_head_is_the_head_at_the_claim(world: &dyn World) {
     assert_eq!(hold_at_head(&*store, &batch).await, HoldAnswer::Held);
 }
 
+/// Rule 6 and 10: what waited before the claim is not newer either, when the last allowed attempt did not take it in.
+pub async fn what_waited_before_the_claim_supersedes_nothing(world: &dyn World) {
+    let store = world.store();
+    let policy = RunPolicy { max_attempts: 2, ..gated(3) };
+    let first = claimed(&*store, &policy).await;
+    append_one(&*store, new("b")).await;
+    settle(&*store, &first, RETRY).await;
+    let last = claim_by(&*store, &policy).await;
+    assert_eq!(ids(&last), ["a"]);
+    assert_eq!(hold_at_head(&*store, &last).await, HoldAnswer::Held);
+}
+
 /// Rule 6: a batch at its count or byte bound is never superseded or interrupted: it could not take anything in. That
 /// holds, too, when the bound is not met exactly but something was left over.
 pub async fn a_full_batch_never_gives_way(world: &dyn World) {

@@ -160,6 +160,7 @@ macro_rules! store_suite {
                 every_later_attempt_of_a_held_run_repeats_batch_and_revision
                 settle_of_a_held_run_ignores_if_head
                 if_head_is_the_head_at_the_claim
+                what_waited_before_the_claim_supersedes_nothing
                 a_full_batch_never_gives_way
                 an_append_only_asks_the_holder_to_stop
                 an_acknowledged_interrupt_merges_and_refunds
