@@ -164,8 +164,10 @@ pub(crate) struct Begun<'a> {
 }
 
 struct Memo {
-    value: Option<(u64, At)>,
-    once: Option<(u64, At)>,
+    /// The value, and where it was asked for and told.
+    value: Option<(u64, At, At)>,
+    /// The token that began, and where it asked and was told.
+    once: Option<(u64, At, At)>,
 }
 
 pub(crate) struct Edit {

@@ -213,7 +213,10 @@ impl<'a> Fold<'_, 'a> {
             }
             let solid = run.batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
             let full = policy.is_some_and(|p| solid >= p.max_events);
-            if (change == Change::Superseded && self.lane.open.is_empty()) || full {
+            let alone = change == Change::Superseded
+                && self.lane.open.is_empty()
+                && !self.index.may_hide(self.lane.id);
+            if alone || full {
                 let what = format!(
                     "{} with {} newer events, batch of {}",
                     entry.change,
@@ -338,7 +341,16 @@ impl<'a> Fold<'_, 'a> {
         if self.lane.must_block == Some(old) {
             self.lane.must_block = None;
         }
+        // Its highest event waits in the open run, or the store says that it is a plain run: then the events were redriven as new. What is older than the trail may
+        // have left the open run long ago.
+        let open = |&s: &u32| self.is_solid(s) && self.place(s) == Loc::Open;
+        let plain = self.dumped.get(&number).is_some_and(|row| row.redriven_from.is_none());
+        let waits = plain || self.index.by_seq.get(&entry.upto_seq).is_some_and(open);
         let Some(from) = self.runs.get_mut(&old) else {
+            if self.truncated && waits {
+                self.index.some.saw(Thing::RedrivenAsNew);
+                return Ok(());
+            }
             if self.truncated {
                 let mut run = Run::new(self.lane.id, State::Pending, Kind::Redriven);
                 run.unknown = true;

@@ -176,10 +176,12 @@ impl<'a> Index<'a> {
         (asked, done): (At, At),
         answer: StepAnswer,
     ) -> Checked {
-        let lost = |at: At| self.doubtful(at, at);
+        let lost = |asked: At, done: At| self.doubtful(asked, done);
         let memo = self.memos.get(&(run, revision, name.as_str()));
-        let value = memo.and_then(|m| m.value).filter(|&(_, at)| !lost(at));
-        let begun = memo.and_then(|m| m.once).filter(|&(_, at)| !lost(at));
+        let value =
+            memo.and_then(|m| m.value).filter(|&(_, asked, at)| !lost(asked, at)).map(|(v, _, at)| (v, at));
+        let begun =
+            memo.and_then(|m| m.once).filter(|&(_, asked, at)| !lost(asked, at)).map(|(t, _, at)| (t, at));
         let complain = |what: String, expected: &str| {
             Err(fault(Invariant::StepMemo, what, expected).run(run).token(token))
         };
@@ -214,9 +216,9 @@ impl<'a> Index<'a> {
                 if memo.value.is_some() {
                     self.some.saw(Thing::StepRemembered);
                 }
-                memo.value = Some((got, done));
+                memo.value = Some((got, asked, done));
             }
-            StepAnswer::Begun if once => memo.once = Some((token, done)),
+            StepAnswer::Begun if once => memo.once = Some((token, asked, done)),
             StepAnswer::Begun => {}
             StepAnswer::Unknown => self.some.saw(Thing::StepUnknown),
         }

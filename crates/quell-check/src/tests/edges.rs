@@ -266,6 +266,39 @@ fn s17_a_run_that_began_before_the_trail_takes_newer_events_in() {
 }
 
 #[test]
+fn s17_what_the_trail_no_longer_knows_may_be_redriven_as_new() {
+    let mut story = Story::new(Policy { retry_with: RetryWith::Newer, ..policy() });
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.settle(held, Verdict::Failed, "failed");
+    story.append("a", "e2");
+    story.redrive_as_new(held.run);
+    let held = story.claim("a");
+    story.append("a", "e3");
+    story.settle(held, Verdict::Superseded, "superseded");
+    let mut told = story.end();
+    let dump = dump_of(&mut told);
+    dump.audit.drain(..2);
+    dump.audit_from = Some(dump.audit[0].id);
+    breaks(&told, Attempts, |h| audit_of(h, "superseded", 0).attempt = 1);
+}
+
+#[test]
+fn r3_a_memo_told_after_the_restore_that_undid_it_binds_nobody() {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.call(Op::Backup { name: "b".into() }, Answer::Done);
+    let (run, token, revision, name) = (held.run, held.token, 0, Name::from("s"));
+    let late = story.ask(Op::StepFinish { run, token, revision, name: name.clone(), value: 7 });
+    story.records.push(Record::fact(0, Op::Restore { backup: "b".into() }));
+    story.answer(late, Answer::Step(StepAnswer::Value(7)));
+    let again = Op::StepBegin { run, token, revision, name, once: false };
+    story.call(again, Answer::Step(StepAnswer::Begun));
+    breaks(&story.end(), StepMemo, |h| h.retain(|r| !matches!(r.op, Some(Op::Restore { .. }))));
+}
+
+#[test]
 fn s17_halves_of_a_run_that_began_before_the_trail_are_not_judged_by_their_events() {
     let mut story = Story::new(policy());
     story.append("a", "e1");
