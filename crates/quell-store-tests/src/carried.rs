@@ -399,6 +399,9 @@ pub async fn a_run_of_notices_is_never_told(world: &dyn World) {
     let own = claim_by(&*store, &back).await;
     settle(&*store, &own, SUCCEEDED).await;
     assert_eq!(ids(&claim_one(&*store).await), [format!("{}/notify", own.run_id)], "other work is told");
+    append_one(&*store, event("told", "k3").id("own work")).await;
+    settle(&*store, &claim_by(&*store, &notifying("told", &all)).await, SUCCEEDED).await;
+    assert!(notices(&*store, &lane("told", "k3")).await.is_empty(), "but not to the queue that it is in");
 }
 
 /// Rule 29: the claim stamps whom to tell: the latest one counts, as with every other setting.

@@ -379,6 +379,7 @@ pub async fn a_redrive_carries_the_steps_of_the_latest_revision(world: &dyn Worl
     let again = claim_one(&*store).await;
     assert_eq!(step(&*store, &again, "new", StepAction::Read).await, done(json!("about both"), false));
     assert_eq!(step(&*store, &again, "old", StepAction::Read).await, StepAnswer::New);
+    assert_eq!(facts(&steps_of(&*store, &again).await), [(1, "new", Some(&json!("about both")))]);
 }
 
 /// Rule 15: with `fresh`, in part, or as new, a redrive starts without steps.
