@@ -195,6 +195,8 @@ impl OpenWindow {
         self.step = None;
         match asked {
             None => {}
+            // One that is over already keeps its own reason.
+            Some(WindowPolicy::None) if self.due().0 <= at => {}
             Some(WindowPolicy::None) => self.close(FiredBy::Flush, at),
             Some(WindowPolicy::Fixed { wait }) => self.lower_cap(*wait),
             Some(WindowPolicy::Quiet { quiet, max_wait }) => {

@@ -86,8 +86,6 @@ impl About {
                 "hold answered interrupted",
                 "settled as cancelled",
                 "lane-not-idle",
-                "step unknown",
-                "step remembered",
             ],
         });
         must
