@@ -324,18 +324,30 @@ pub struct RunDetail {
 }
 
 impl RunRow {
-    /// The current run of a lane as a listing shows it.
-    pub fn of_current(lane: &Lane, key: &LaneKey) -> Option<RunRow> {
-        lane.current.as_ref().map(|c| RunRow::of_fixed(lane, c, key))
-    }
-
     /// A run whose batch is fixed and that has not ended, as a listing shows it.
     pub fn of_fixed(lane: &Lane, c: &CurrentRun, key: &LaneKey) -> RunRow {
         let running = c.state == RunState::Running;
         let is_current = lane.current.as_ref().is_some_and(|current| current.number == c.number);
-        let again_at = if is_current { lane.again_at() } else { Some(c.due_at) };
         RunRow {
-            id: lane.run_id(c.number),
+            lease_until: running.then_some(c.lease_until),
+            next_at: if is_current { lane.again_at() } else { Some(c.due_at) },
+            ..RunRow::of_run(lane.id, c, key, lane.updated_at)
+        }
+    }
+
+    /// A run that ended, as a listing shows it.
+    pub fn of_finished(lane: u64, ended: &Finished, key: &LaneKey) -> RunRow {
+        RunRow {
+            state: ended.state,
+            completed_at: Some(ended.at),
+            ..RunRow::of_run(lane, &ended.run, key, ended.at)
+        }
+    }
+
+    /// What is told of every run whose batch is fixed, whether or not it has ended.
+    fn of_run(lane: u64, c: &CurrentRun, key: &LaneKey, updated_at: Timestamp) -> RunRow {
+        RunRow {
+            id: RunId { lane, number: c.number },
             lane: key.clone(),
             state: c.state,
             events: c.count,
@@ -355,43 +367,10 @@ impl RunRow {
             last_at: c.last_at,
             claimed_at: (c.claims > 0).then_some(c.claimed_at),
             heartbeat_at: (c.claims > 0).then_some(c.heartbeat_at),
-            lease_until: running.then_some(c.lease_until),
-            next_at: again_at,
-            updated_at: lane.updated_at,
-            completed_at: None,
-            error: c.error.clone(),
-            links: RunLinks::of(lane.id, &c.links),
-        }
-    }
-
-    /// A run that ended, as a listing shows it.
-    pub fn of_finished(lane: u64, ended: &Finished, key: &LaneKey) -> RunRow {
-        let c = &ended.run;
-        RunRow {
-            id: RunId { lane, number: c.number },
-            lane: key.clone(),
-            state: ended.state,
-            events: c.count,
-            bytes: c.bytes,
-            lo: c.lo,
-            hi: c.hi,
-            attempts: c.attempt(),
-            claims: c.claims,
-            retries: c.retries,
-            interrupts: c.interrupts,
-            revision: c.revision,
-            priority: c.priority,
-            token: c.token,
-            fired_by: Some(c.fired_by),
-            worker: c.worker.as_ref().map(|w| w.to_string()),
-            created_at: c.first_at,
-            last_at: c.last_at,
-            claimed_at: (c.claims > 0).then_some(c.claimed_at),
-            heartbeat_at: (c.claims > 0).then_some(c.heartbeat_at),
             lease_until: None,
             next_at: None,
-            updated_at: ended.at,
-            completed_at: Some(ended.at),
+            updated_at,
+            completed_at: None,
             error: c.error.clone(),
             links: RunLinks::of(lane, &c.links),
         }

@@ -304,7 +304,7 @@ fn due_lanes(tx: &mut Tx<'_, '_>, queue: u64, limit: usize) -> rusqlite::Result<
 }
 
 /// The priorities that lanes of a queue have had.
-fn levels(in_use: u64) -> impl Iterator<Item = u8> {
+pub(crate) fn levels(in_use: u64) -> impl Iterator<Item = u8> {
     (0..=limits::PRIORITY_MAX).filter(move |priority| in_use >> priority & 1 == 1)
 }
 

@@ -19,7 +19,7 @@ use quell_core::store::Description;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::aside::{SCHEDULE_COLUMNS, read_schedule};
-use crate::claim::key_of;
+use crate::claim::{key_of, levels};
 use crate::clock;
 use crate::error::not_done;
 use crate::rows::{self, LaneRow, from_json, maybe_time, time};
@@ -301,11 +301,6 @@ impl<'c> View<'c> {
             warnings,
         })
     }
-}
-
-/// The priorities that lanes of a queue have had, the highest first.
-fn levels(in_use: u64) -> impl Iterator<Item = u8> {
-    (0..=limits::PRIORITY_MAX).rev().filter(move |priority| in_use >> priority & 1 == 1)
 }
 
 #[cfg(unix)]

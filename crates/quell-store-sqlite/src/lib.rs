@@ -2,8 +2,9 @@
 //!
 //! One writer thread per process commits in groups (`writer.rs`); readers have connections of their own; several
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
-//! verb (`append.rs`, `claim.rs`, `extend.rs`, `settle.rs`, `sweep.rs`, `control.rs`), whose decisions are those of
-//! `quell_core::lane`. Reads go to `inspect.rs`.
+//! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `settle.rs`, `sweep.rs`, `control.rs`), whose decisions
+//! are those of `quell_core::lane`. Events that are not in a lane yet are in `aside.rs`; reads go to `inspect.rs`. What
+//! only this store can do is in `backup.rs` and `transact.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
