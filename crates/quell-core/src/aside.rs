@@ -17,7 +17,7 @@ use crate::lifecycle::RunState;
 use crate::store::RunPolicy;
 
 /// One event aside.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Aside {
     /// The order of acceptance.
     pub number: u64,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::{RunId, WorkerId};
 use crate::clock::Timestamp;
@@ -35,7 +35,7 @@ pub struct Move {
 }
 
 /// One record of the trail as it is listed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Grows with every record: the cursor of listings.
     pub id: u64,

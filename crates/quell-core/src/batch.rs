@@ -53,12 +53,19 @@ impl FromStr for RunId {
 
 impl Serialize for RunId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            (self.lane, self.number).serialize(serializer)
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for RunId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return <(u64, u64)>::deserialize(deserializer).map(|(lane, number)| RunId { lane, number });
+        }
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }

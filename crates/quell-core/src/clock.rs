@@ -62,14 +62,22 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// In a store's own rows it is the number.
 impl Serialize for Timestamp {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_i64(self.0)
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return i64::deserialize(deserializer).map(Timestamp);
+        }
         let text = String::deserialize(deserializer)?;
         let moment: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
         Ok(Timestamp(moment.as_millisecond()))

@@ -252,9 +252,23 @@ impl fmt::Debug for Payload {
 
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return serializer.serialize_str(&self.0);
+        }
         let raw: &serde_json::value::RawValue =
             serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
+    }
+}
+
+/// From a store's own rows, where it was checked on the way in; from JSON it would be read as part of a document.
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let raw: Box<serde_json::value::RawValue> = Deserialize::deserialize(deserializer)?;
+            return Ok(Payload(raw.get().into()));
+        }
+        String::deserialize(deserializer).map(|text| Payload(text.into()))
     }
 }
 
@@ -345,7 +359,7 @@ impl Default for AppendPolicy {
 }
 
 /// One event on its way in.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
     pub lane: LaneKey,
     pub id: NewEventId,
@@ -385,7 +399,7 @@ impl NewEvent {
 }
 
 /// An event always has an id before the store is first asked, so that an unknown answer can be resolved by repeating.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewEventId {
     /// The caller's: checked for duplicates in its lane.
     Given(EventId),

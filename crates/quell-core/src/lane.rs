@@ -35,7 +35,7 @@ mod tests;
 pub use hands::{Gone, Part, purged};
 
 /// The whole state of a lane.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lane {
     /// Given by the store, never used twice.
     pub id: u64,
@@ -52,7 +52,7 @@ pub struct Lane {
 }
 
 /// A run that collects events.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OpenRun {
     pub number: u64,
     /// Its first event; it holds every unmarked event of the lane from here on.
@@ -270,14 +270,14 @@ impl CurrentRun {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paused {
     pub at: Timestamp,
     pub by: String,
 }
 
 /// The lane waits because this run failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     pub at: Timestamp,
     pub run: u64,
@@ -368,7 +368,7 @@ pub struct Beat {
 }
 
 /// A run that ended, as the history keeps it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     /// `count` is the number of events that belong to it: none when they went into another run.
     pub run: CurrentRun,

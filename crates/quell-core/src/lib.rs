@@ -24,3 +24,4 @@ pub mod step;
 pub mod store;
 pub mod totals;
 pub mod window;
+pub mod working_set;

@@ -13,7 +13,7 @@ use crate::event::{QueueName, Tenant};
 use crate::limits;
 
 /// What fires when.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Schedule {
     pub tenant: Tenant,
     /// Unique within its tenant: 1 to 64 characters of a-z, 0-9, '.', '_' and '-'.
@@ -27,7 +27,7 @@ pub struct Schedule {
 }
 
 /// A schedule with its place in time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ScheduleRow {
     pub schedule: Schedule,
     /// Nothing at or before this moment fires (again). At first the moment of its making.

@@ -170,7 +170,7 @@ impl FiredBy {
 }
 
 /// A window while it collects: what its first event stamped and what has arrived since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWindow {
     pub window: Window,
     pub first_at: Timestamp,

@@ -5,7 +5,7 @@ use std::task::Context;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::event::{AppendPolicy, Key, Payload};
+use crate::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName};
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

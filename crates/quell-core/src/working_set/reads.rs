@@ -1,8 +1,8 @@
-//! The reads of the memory store: plain filters over everything, the meaning that indexed reads must match.
+//! The reads of a whole working set: plain filters over everything, the meaning that indexed reads must match.
 
 use std::collections::BTreeMap;
 
-use super::{FinishedRun, Inhabited, Kept, World};
+use super::{FinishedRun, Inhabited, Kept, WorkingSet};
 use crate::aside::Aside;
 use crate::audit::AuditRecord;
 use crate::clock::Timestamp;
@@ -16,8 +16,8 @@ use crate::limits;
 use crate::store::Description;
 use crate::totals::Totals;
 
-impl World {
-    pub(super) fn inspect(&self, now: Timestamp, request: Inspect, description: Description) -> Inspected {
+impl WorkingSet {
+    pub(crate) fn inspect(&self, now: Timestamp, request: Inspect, description: Description) -> Inspected {
         match request {
             Inspect::Lane(key) => Inspected::Lane(self.lane_detail(now, &key).map(Box::new)),
             Inspect::Lanes(filter) => Inspected::Lanes(self.lane_rows(now, &filter)),
@@ -164,6 +164,7 @@ impl World {
             .audit
             .iter()
             .rev()
+            .map(|t| &t.record)
             .filter(|r| filter.tenant.as_ref().is_none_or(|t| *t == r.tenant))
             .filter(|r| filter.queue.as_ref().is_none_or(|q| *q == r.queue))
             .filter(|r| filter.key.is_none() || filter.key == r.key)

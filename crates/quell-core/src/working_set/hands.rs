@@ -1,8 +1,8 @@
-//! The operator's hand in the memory store: flush, pause, cancel, redrive, purge, erase, edit, schedules.
+//! The operator's hand on a working set: flush, pause, cancel, redrive, purge, erase, edit, schedules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Report, World};
+use super::{Report, WorkingSet};
 use crate::batch::RunId;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
@@ -16,13 +16,19 @@ use crate::store::{
     too_large_to_redrive, too_many_queued,
 };
 
-impl World {
-    pub(super) fn control(
-        &mut self,
-        now: Timestamp,
-        actor: &str,
-        action: ControlAction,
-    ) -> StoreResult<Controlled> {
+/// What there is in a lane beside its live runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LaneSums {
+    /// All its events, live or not.
+    pub events: u64,
+    /// Those in the dead letter.
+    pub dead: u64,
+    /// Those that are kept aside.
+    pub aside: u64,
+}
+
+impl WorkingSet {
+    pub fn control(&mut self, now: Timestamp, actor: &str, action: ControlAction) -> StoreResult<Controlled> {
         let (key, made) = match action {
             ControlAction::Flush(key) => {
                 let made = self.lanes.get_mut(&key).and_then(|l| l.lane.flush(now));
@@ -76,7 +82,7 @@ impl World {
     ) -> Controlled {
         if changed {
             let tenant = scope.tenant.unwrap_or_else(Tenant::none);
-            self.queues.entry((tenant.clone(), scope.queue.clone())).or_default();
+            self.queues.entry((tenant.clone(), scope.queue.clone())).or_insert(self.base);
             self.push_audit(at, tenant, scope.queue, None, None, lane::plain(change), Some(actor));
         }
         Controlled::changed(changed)
@@ -289,7 +295,33 @@ impl World {
     }
 
     fn erase_lane(&mut self, now: Timestamp, actor: &str, key: &LaneKey) -> Controlled {
-        let mut events = self.erase_aside(key, None);
+        let sums = self.sums(key);
+        self.erase_lane_of(now, actor, key, sums)
+    }
+
+    /// What there is in a lane, counted before it is erased.
+    fn sums(&self, key: &LaneKey) -> LaneSums {
+        let lane = self.lanes.get(key);
+        let dead = |r: &&super::FinishedRun| r.key == *key && r.ended.state == RunState::Failed;
+        LaneSums {
+            events: lane.map_or(0, |l| l.events.len() as u64),
+            dead: self.finished.iter().filter(dead).map(|r| r.ended.run.count).sum(),
+            aside: self.aside.iter().filter(|a| a.event.lane == *key).count() as u64,
+        }
+    }
+
+    /// Erases a lane of which only the live runs need be here: `sums` says what else there is.
+    pub fn erase_lane_of(
+        &mut self,
+        now: Timestamp,
+        actor: &str,
+        key: &LaneKey,
+        sums: LaneSums,
+    ) -> Controlled {
+        self.aside.retain(|a| a.event.lane != *key);
+        if sums.aside > 0 {
+            self.totals(key).discarded_aside(sums.aside);
+        }
         // A schedule of this key would name it again.
         self.schedules.retain(|_, row| {
             let s = &row.schedule;
@@ -299,20 +331,17 @@ impl World {
             self.apply(now, key, step, Report::default(), Some(actor));
         }
         let Some(inhabited) = self.lanes.remove(key) else {
-            if events > 0 {
+            if sums.aside > 0 {
                 self.record_erased(now, actor, key, None);
             }
-            return Controlled { changed: events > 0, events, ..Controlled::default() };
+            return Controlled { changed: sums.aside > 0, events: sums.aside, ..Controlled::default() };
         };
         let lane = inhabited.lane.id;
-        events += inhabited.events.len() as u64;
-        let of_lane: Vec<_> = self.finished.iter().filter(|r| r.lane == lane).cloned().collect();
+        let events = sums.aside + sums.events;
         self.finished.retain(|r| r.lane != lane);
-        let dead =
-            of_lane.iter().filter(|r| r.ended.state == RunState::Failed).map(|r| r.ended.run.count).sum();
-        self.totals(key).discarded_dead(dead);
+        self.totals(key).discarded_dead(sums.dead);
         self.steps.retain(|(run, ..), _| run.lane != lane);
-        for record in &mut self.audit {
+        for record in self.audit.iter_mut().map(|t| &mut t.record) {
             if record.tenant == key.tenant
                 && record.queue == key.queue
                 && record.key.as_ref() == Some(&key.key)
@@ -330,9 +359,9 @@ impl World {
         self.push_audit(now, tenant, queue, None, lane, made, Some(actor));
     }
 
-    fn erase_aside(&mut self, key: &LaneKey, id: Option<&EventId>) -> u64 {
+    fn erase_aside(&mut self, key: &LaneKey, id: &EventId) -> u64 {
         let before = self.aside.len();
-        self.aside.retain(|a| a.event.lane != *key || id.is_some_and(|id| a.event.id.id() != id));
+        self.aside.retain(|a| a.event.lane != *key || a.event.id.id() != id);
         let gone = (before - self.aside.len()) as u64;
         if gone > 0 {
             self.totals(key).discarded_aside(gone);
@@ -341,7 +370,7 @@ impl World {
     }
 
     fn erase_event(&mut self, now: Timestamp, actor: &str, key: &LaneKey, id: &EventId) -> Controlled {
-        let mut events = self.erase_aside(key, Some(id));
+        let mut events = self.erase_aside(key, id);
         let seq = self.lanes.get(key).and_then(|l| l.ids.get(id)).map(|(seq, _)| *seq);
         if let Some(seq) = seq {
             self.erase_seq(now, actor, key, seq);
@@ -442,7 +471,13 @@ impl World {
     fn buffered_event(&self, key: &LaneKey, id: &EventId) -> StoreResult<u64> {
         let inhabited = self.lanes.get(key);
         let seq = inhabited.and_then(|l| l.ids.get(id)).map(|(seq, _)| *seq);
-        seq.filter(|seq| self.buffered(key).contains(seq)).ok_or_else(|| not_buffered(key, id))
+        let is_buffered = |seq: &u64| {
+            inhabited.is_some_and(|l| {
+                let unmarked = l.events.get(seq).is_some_and(|k| k.mark.is_none());
+                unmarked && l.lane.open.is_some_and(|o| o.lo <= *seq)
+            })
+        };
+        seq.filter(is_buffered).ok_or_else(|| not_buffered(key, id))
     }
 
     fn put_schedule(&mut self, now: Timestamp, actor: &str, schedule: Schedule) -> StoreResult<Controlled> {
@@ -458,7 +493,7 @@ impl World {
         };
         let (tenant, queue) = (row.schedule.tenant.clone(), row.schedule.queue.clone());
         self.schedules.insert(place, row);
-        self.queues.entry((tenant.clone(), queue.clone())).or_default();
+        self.queues.entry((tenant.clone(), queue.clone())).or_insert(self.base);
         self.push_audit(now, tenant, queue, None, None, lane::plain(Change::SchedulePut), Some(actor));
         Ok(Controlled::changed(true))
     }

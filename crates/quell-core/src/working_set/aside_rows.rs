@@ -1,8 +1,8 @@
-//! Events aside and schedules in the memory store: what is kept out of the lanes, and how it gets in.
+//! Events aside and schedules on a working set: what is kept out of the lanes, and how it gets in.
 
 use std::collections::BTreeMap;
 
-use super::{FinishedRun, Kept, World};
+use super::{FinishedRun, Kept, WorkingSet};
 use crate::aside::Aside;
 use crate::audit::Move;
 use crate::clock::Timestamp;
@@ -12,7 +12,7 @@ use crate::lifecycle::Change;
 use crate::limits;
 use crate::store::{ClaimRequest, Receipt, id_conflict};
 
-impl World {
+impl WorkingSet {
     /// Accepts an event without giving it a place in its lane yet.
     pub(super) fn put_aside(&mut self, now: Timestamp, event: NewEvent, ready_at: Timestamp) -> Receipt {
         let number = self.fresh();
@@ -44,11 +44,7 @@ impl World {
 
     /// Fires the schedules that are due and takes ready events into their lanes, a bounded number of both together.
     /// Says whether there is more.
-    pub(super) fn fire_and_enter(
-        &mut self,
-        now: Timestamp,
-        wanted: impl Fn(&Tenant, &QueueName) -> bool,
-    ) -> bool {
+    pub fn fire_and_enter(&mut self, now: Timestamp, wanted: impl Fn(&Tenant, &QueueName) -> bool) -> bool {
         let mut fired = Vec::new();
         for row in self.schedules.values_mut() {
             if wanted(&row.schedule.tenant, &row.schedule.queue) {

@@ -1,0 +1,266 @@
+//! What a transaction has changed: the difference between the rows it read and what the decisions made of them.
+//!
+//! The decisions (`quell_core::working_set`) change ordered maps and know nothing of this. So no verb can forget to
+//! write something down, and a store writes every verb by the same code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quell_core::aside::Aside;
+use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
+use quell_core::event::{EventId, LaneKey, Payload, QueueName, Tenant};
+use quell_core::lane::{Lane, Paused};
+use quell_core::schedule::ScheduleRow;
+use quell_core::store::StepRow;
+use quell_core::totals::Totals;
+use quell_core::working_set::{FinishedRun, Kept, Trail, WorkingSet};
+
+use crate::rows::Entries;
+
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// By how much the totals of each queue change. A queue that is not known yet is made, also when nothing changes.
+    pub totals: BTreeMap<(Tenant, QueueName), Delta>,
+    pub lanes: Vec<LaneWrite>,
+    /// Lanes that go with all that belongs to them: events, ids, runs, steps, events aside, schedules of their key. The
+    /// number is missing when there is no lane, only events aside or schedules.
+    pub erased: Vec<(LaneKey, Option<u64>)>,
+    pub new_events: Vec<(u64, Kept)>,
+    pub changed_events: Vec<EventChange>,
+    /// Lane, number and id.
+    pub gone_events: Vec<(u64, u64, EventId)>,
+    pub new_runs: Vec<FinishedRun>,
+    pub changed_runs: Vec<FinishedRun>,
+    /// New, or in place of an older one of the same run, revision and name.
+    pub steps: Vec<(RunId, StepRow)>,
+    /// Runs whose steps are all removed.
+    pub gone_steps: Vec<RunId>,
+    pub new_aside: Vec<Aside>,
+    /// When it is to be looked at again. With its lane, for stores that keep it there.
+    pub moved_aside: Vec<(u64, LaneKey, Timestamp)>,
+    pub gone_aside: Vec<Aside>,
+    /// New or changed.
+    pub schedules: Vec<ScheduleRow>,
+    pub gone_schedules: Vec<(Tenant, QueueName)>,
+    pub pauses: Vec<(QueueName, Option<Tenant>, Paused)>,
+    pub gone_pauses: Vec<(QueueName, Option<Tenant>)>,
+    pub audit: Vec<Trail>,
+}
+
+/// A lane as it is to be written.
+#[derive(Debug, Clone)]
+pub struct LaneWrite {
+    pub key: LaneKey,
+    pub lane: Lane,
+    /// Nothing when the lane is new.
+    pub was: Option<Entries>,
+    pub entries: Entries,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventChange {
+    pub lane: u64,
+    pub seq: u64,
+    pub mark: Option<u64>,
+    /// Only when it changed.
+    pub payload: Option<Payload>,
+    /// The event as it was, for stores that find it by its content.
+    pub was: Kept,
+}
+
+/// By how much totals change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Delta {
+    pub accepted: i64,
+    pub succeeded: i64,
+    pub dead: i64,
+    pub discarded: i64,
+    pub delayed: i64,
+    pub buffered: i64,
+    pub in_flight: i64,
+}
+
+/// Totals in a working set that holds a part of all rows are counted from here, so that they can fall.
+const BASE: u64 = 1 << 40;
+
+/// What the totals of a queue are before a transaction changes them.
+pub fn base_totals() -> Totals {
+    Totals {
+        accepted: BASE,
+        succeeded: BASE,
+        dead: BASE,
+        discarded: BASE,
+        delayed: BASE,
+        buffered: BASE,
+        in_flight: BASE,
+    }
+}
+
+impl Delta {
+    fn of(totals: &Totals) -> Self {
+        let by = |value: u64| i64::try_from(value).unwrap_or(i64::MAX) - (1 << 40);
+        Delta {
+            accepted: by(totals.accepted),
+            succeeded: by(totals.succeeded),
+            dead: by(totals.dead),
+            discarded: by(totals.discarded),
+            delayed: by(totals.delayed),
+            buffered: by(totals.buffered),
+            in_flight: by(totals.in_flight),
+        }
+    }
+
+    pub fn is_zero(&self) -> bool {
+        *self == Delta::default()
+    }
+
+    pub fn values(&self) -> [i64; 7] {
+        let Delta { accepted, succeeded, dead, discarded, delayed, buffered, in_flight } = *self;
+        [accepted, succeeded, dead, discarded, delayed, buffered, in_flight]
+    }
+}
+
+impl Changes {
+    /// What has to be written to get from `before` to `after`. `entries` are those of the lanes that were read; lanes in
+    /// `lazy` keep an entry that would only move to later.
+    pub fn between(
+        before: &WorkingSet,
+        after: &WorkingSet,
+        entries: &BTreeMap<LaneKey, Entries>,
+        lazy: bool,
+        pushed: &BTreeSet<LaneKey>,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        for (queue, totals) in &after.queues {
+            changes.totals.insert(queue.clone(), Delta::of(totals));
+        }
+        changes.lanes_between(before, after, entries, lazy, pushed);
+        changes.runs_between(before, after);
+        changes.aside_between(before, after);
+        for (name, row) in &after.schedules {
+            if before.schedules.get(name) != Some(row) {
+                changes.schedules.push(row.clone());
+            }
+        }
+        changes.gone_schedules =
+            before.schedules.keys().filter(|name| !after.schedules.contains_key(name)).cloned().collect();
+        for ((queue, tenant), paused) in &after.paused_queues {
+            if !before.paused_queues.contains_key(&(queue.clone(), tenant.clone())) {
+                changes.pauses.push((queue.clone(), tenant.clone(), paused.clone()));
+            }
+        }
+        changes.gone_pauses =
+            before.paused_queues.keys().filter(|p| !after.paused_queues.contains_key(p)).cloned().collect();
+        changes.audit = after.audit[before.audit.len()..].to_vec();
+        changes
+    }
+
+    fn lanes_between(
+        &mut self,
+        before: &WorkingSet,
+        after: &WorkingSet,
+        entries: &BTreeMap<LaneKey, Entries>,
+        lazy: bool,
+        pushed: &BTreeSet<LaneKey>,
+    ) {
+        for (key, l) in &after.lanes {
+            let old = before.lanes.get(key);
+            let was = old.and_then(|_| entries.get(key).copied());
+            let changed = old.is_none_or(|old| old.lane != l.lane);
+            if changed || pushed.contains(key) {
+                let lazily = was.filter(|_| lazy).map(|was| was.lazily(&l.lane));
+                let entries = lazily.unwrap_or_else(|| Entries::of(&l.lane));
+                self.lanes.push(LaneWrite { key: key.clone(), lane: l.lane.clone(), was, entries });
+            }
+            for (seq, kept) in &l.events {
+                match old.and_then(|old| old.events.get(seq)) {
+                    None => self.new_events.push((l.lane.id, kept.clone())),
+                    Some(was) if was == kept => {}
+                    Some(was) => {
+                        let edited = was.event.payload != kept.event.payload;
+                        self.changed_events.push(EventChange {
+                            lane: l.lane.id,
+                            seq: *seq,
+                            mark: kept.mark,
+                            payload: edited.then(|| kept.event.payload.clone()),
+                            was: was.clone(),
+                        });
+                    }
+                }
+            }
+            for (seq, kept) in old.iter().flat_map(|old| &old.events) {
+                if !l.events.contains_key(seq) {
+                    self.gone_events.push((l.lane.id, *seq, kept.event.id.clone()));
+                }
+            }
+        }
+        for (key, l) in &before.lanes {
+            if !after.lanes.contains_key(key) {
+                self.erased.push((key.clone(), Some(l.lane.id)));
+            }
+        }
+    }
+
+    fn runs_between(&mut self, before: &WorkingSet, after: &WorkingSet) {
+        let erased: BTreeSet<u64> = self.erased.iter().filter_map(|(_, lane)| *lane).collect();
+        let id = |run: &FinishedRun| RunId { lane: run.lane, number: run.ended.run.number };
+        let old: BTreeMap<RunId, &FinishedRun> = before.finished.iter().map(|run| (id(run), run)).collect();
+        for run in &after.finished {
+            match old.get(&id(run)) {
+                None => self.new_runs.push(run.clone()),
+                Some(was) if *was == run => {}
+                Some(_) => self.changed_runs.push(run.clone()),
+            }
+        }
+        for ((run, revision, name), row) in &after.steps {
+            if before.steps.get(&(*run, *revision, name.clone())) != Some(row) {
+                self.steps.push((*run, row.clone()));
+            }
+        }
+        let left: BTreeSet<RunId> = after.steps.keys().map(|(run, ..)| *run).collect();
+        let had: BTreeSet<RunId> = before.steps.keys().map(|(run, ..)| *run).collect();
+        self.gone_steps = had.difference(&left).filter(|run| !erased.contains(&run.lane)).copied().collect();
+    }
+
+    fn aside_between(&mut self, before: &WorkingSet, after: &WorkingSet) {
+        let old: BTreeMap<u64, &Aside> = before.aside.iter().map(|a| (a.number, a)).collect();
+        let new: BTreeSet<u64> = after.aside.iter().map(|a| a.number).collect();
+        for aside in &after.aside {
+            match old.get(&aside.number) {
+                None => self.new_aside.push(aside.clone()),
+                Some(was) if was.look_at == aside.look_at => {}
+                Some(_) => {
+                    self.moved_aside.push((aside.number, aside.event.lane.clone(), aside.look_at));
+                }
+            }
+        }
+        for (number, aside) in old {
+            let erased = || self.erased.iter().any(|(key, _)| *key == aside.event.lane);
+            if !new.contains(&number) && !erased() {
+                self.gone_aside.push(aside.clone());
+            }
+        }
+    }
+
+    /// True when there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.totals.values().all(Delta::is_zero)
+            && self.lanes.is_empty()
+            && self.erased.is_empty()
+            && self.new_events.is_empty()
+            && self.changed_events.is_empty()
+            && self.gone_events.is_empty()
+            && self.new_runs.is_empty()
+            && self.changed_runs.is_empty()
+            && self.steps.is_empty()
+            && self.gone_steps.is_empty()
+            && self.new_aside.is_empty()
+            && self.moved_aside.is_empty()
+            && self.gone_aside.is_empty()
+            && self.schedules.is_empty()
+            && self.gone_schedules.is_empty()
+            && self.pauses.is_empty()
+            && self.gone_pauses.is_empty()
+            && self.audit.is_empty()
+    }
+}
