@@ -13,6 +13,7 @@ mod links;
 mod parts;
 mod process;
 mod report;
+mod servers;
 mod tally;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ Usage: cargo xtask COMMAND
 
 Commands:
   test [--part NAME]... [-- ARGS]   everything CI checks; ARGS go to `cargo test` (a name to filter by, say)
+  with-servers -- PROGRAM [ARGS]    run a program beside the servers that the stores' tests need
   schema                            write crates/quell-store-sqlite/schema.sql from the migrations
   config-schema                     write docs/reference/quell.schema.json from the configuration types
   help                              this text
@@ -42,6 +44,7 @@ Parts of `test`, in the order they run:
 enum Command {
     Help,
     Test(Selection),
+    WithServers(Vec<String>),
     Schema,
     ConfigSchema,
 }
@@ -55,8 +58,7 @@ fn main() -> ExitCode {
         }
     };
     match run(command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -64,19 +66,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked; `false` means that it ran to its end and the verdict is bad.
-fn run(command: Command) -> anyhow::Result<bool> {
+/// Does what was asked. A code that is not zero without an error means that it ran to its end and the verdict is bad.
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     if command == Command::Help {
         print!("{}", help());
-        return Ok(true);
+        return Ok(ExitCode::SUCCESS);
     }
     let place = Place::find()?;
     match command {
-        Command::Help => Ok(true),
-        Command::Test(selection) => parts::run(&place, &selection),
-        Command::Schema => generate::schema(&place).map(|()| true),
-        Command::ConfigSchema => generate::config_schema(&place).map(|()| true),
+        Command::Help => {}
+        Command::Test(selection) => {
+            let good = parts::run(&place, &selection)?;
+            return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::WithServers(program) => return servers::around(&place, &program),
+        Command::Schema => generate::schema(&place)?,
+        Command::ConfigSchema => generate::config_schema(&place)?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
@@ -85,6 +92,7 @@ fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
     let command = match name.as_str() {
         "help" | "--help" | "-h" => return Ok(Command::Help),
         "test" => return parse_test(args),
+        "with-servers" => return parse_with_servers(args),
         "schema" => Command::Schema,
         "config-schema" => Command::ConfigSchema,
         other => anyhow::bail!("there is no command `{other}`"),
@@ -114,6 +122,18 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> anyhow::Result<Command>
         }
     }
     Ok(Command::Test(selection))
+}
+
+/// The dashes may be left out: nothing but the program can follow.
+fn parse_with_servers(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
+    let mut program: Vec<_> = args.collect();
+    match program.first().map(String::as_str) {
+        Some("--help" | "-h") => return Ok(Command::Help),
+        Some("--") => drop(program.remove(0)),
+        _ => {}
+    }
+    anyhow::ensure!(!program.is_empty(), "`with-servers` needs a program to run: `with-servers -- PROGRAM`");
+    Ok(Command::WithServers(program))
 }
 
 fn help() -> String {
@@ -182,6 +202,14 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_with_servers_is_the_program_as_it_stands() {
+        let wanted = ["cargo", "test", "--", "--nocapture"].map(str::to_owned).to_vec();
+        let got = parsed("with-servers -- cargo test -- --nocapture").unwrap();
+        assert_eq!(got, Command::WithServers(wanted.clone()));
+        assert_eq!(parsed("with-servers cargo test -- --nocapture").unwrap(), got);
+    }
+
+    #[test]
     fn a_mistyped_command_line_is_refused_with_the_reason() {
         for (line, reason) in [
             ("tset", "no command `tset`"),
@@ -189,6 +217,7 @@ mod tests {
             ("test --part", "needs the name"),
             ("test --part fnt", "fmt, clippy"),
             ("test lease", "after `--`"),
+            ("with-servers --", "needs a program"),
         ] {
             let text = parsed(line).unwrap_err().to_string();
             assert!(text.contains(reason), "{line}: {text}");

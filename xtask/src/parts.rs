@@ -10,6 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::report::{Line, Verdict};
+use crate::servers::Servers;
 use crate::tally::Tally;
 use crate::{Place, deny, docs, process, report};
 
@@ -54,7 +55,7 @@ impl Part {
             Self::Clippy => "no compiler or clippy warning anywhere",
             Self::Deny => "dependencies: licences, banned crates, where they come from",
             Self::Build => "everything compiles, examples and benches too",
-            Self::Tests => "unit and integration tests",
+            Self::Tests => "unit and integration tests, beside the servers that stores need",
             Self::Doc => "the programs inside the documentation comments",
             Self::Docs => "links in Markdown files resolve; no path of one machine is mentioned",
         }
@@ -98,6 +99,8 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<(
         Part::Tests => {
             let mut command = place.cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]);
             command.args(test_args);
+            let servers = Servers::start(place)?;
+            servers.name_to(&mut command);
             let (verdict, tally) = process::stream_tests(command)?;
             let verdict = match verdict {
                 Verdict::Ok if tally.ran() == 0 => Verdict::Failed("no test ran".to_owned()),
@@ -116,7 +119,7 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<(
 }
 
 #[expect(clippy::disallowed_methods, reason = "xtask only measures how long a part took; nothing replays it")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -1,0 +1,79 @@
+//! Where the server programs are, and what to install when they are not there.
+//!
+//! Debian keeps PostgreSQL's server programs outside of `PATH`, one folder per major version, and PgBouncer in a
+//! folder that only root has in its `PATH`; the newest PostgreSQL is taken.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The one line that brings everything, for a person to copy.
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server";
+
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// The Debian packages whose programs are not there; empty when everything can start.
+#[must_use]
+pub fn missing_packages() -> Vec<&'static str> {
+    let found = [
+        ("postgresql", postgres("postgres").and_then(|_| postgres("initdb"))),
+        ("pgbouncer", pgbouncer()),
+        ("redis-server", redis()),
+    ];
+    found.into_iter().filter(|(_, program)| program.is_err()).map(|(package, _)| package).collect()
+}
+
+pub(crate) fn postgres(name: &str) -> io::Result<PathBuf> {
+    find(name, "PostgreSQL", versions(Path::new(VERSIONS)))
+}
+
+pub(crate) fn pgbouncer() -> io::Result<PathBuf> {
+    find("pgbouncer", "PgBouncer", vec!["/usr/sbin".into(), "/usr/local/sbin".into()])
+}
+
+pub(crate) fn redis() -> io::Result<PathBuf> {
+    find("redis-server", "Redis", Vec::new())
+}
+
+/// The programs' folders of all installed versions, newest first.
+fn versions(base: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+    found.into_iter().map(|(_, folder)| folder).collect()
+}
+
+fn find(program: &str, product: &str, mut folders: Vec<PathBuf>) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.extend(std::env::split_paths(&path));
+    folders.into_iter().map(|folder| folder.join(program)).find(|file| file.is_file()).ok_or_else(|| {
+        let text = format!("{product} is not installed (no program `{program}`); install it with: {INSTALL}");
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_comes_first_by_number_and_not_by_letter() {
+        let base = tempfile::tempdir().unwrap();
+        for version in ["9", "17", "15", "not-a-version"] {
+            std::fs::create_dir(base.path().join(version)).unwrap();
+        }
+        let wanted = ["17", "15", "9"].map(|version| base.path().join(version).join("bin"));
+        assert_eq!(versions(base.path()), wanted);
+    }
+
+    #[test]
+    fn a_missing_program_names_the_line_that_installs_it() {
+        let error = find("no-such-server", "Nothing", Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains(INSTALL), "{error}");
+    }
+}
