@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::process::Pid;
+use crate::process::{Pid, Send};
 
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -20,10 +20,10 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches over a folder and the server that will be named later.
-    pub(crate) fn over(folder: &Path, end_at_once: &str) -> io::Result<Self> {
+    /// Watches over a folder and the process that will be named later.
+    pub(crate) fn over(folder: &Path, end_at_once: Send) -> io::Result<Self> {
         let mut command = Command::new("sh");
-        command.args(["-c", include_str!("guard.sh"), "guard"]).arg(folder).arg(end_at_once);
+        command.args(["-c", include_str!("guard.sh"), "guard"]).arg(folder).arg(end_at_once.name());
         // Not in the folder, and not holding a pipe that somebody reads to its end.
         command.current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -15,6 +15,7 @@
 
 mod clock;
 mod find;
+mod folder;
 mod guard;
 mod options;
 mod pgbouncer;

@@ -7,9 +7,10 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use crate::folder::Folder;
 use crate::postgres::USER;
 use crate::process::Send;
-use crate::server::{Kind, Server, fresh_folder};
+use crate::server::{Kind, Server};
 use crate::user::User;
 use crate::{Options, Postgres, find};
 
@@ -19,6 +20,8 @@ pub struct PgBouncer {
     password: String,
 }
 
+/// There are no data.
+const END: Send = Send::Kill;
 /// The first version that can follow prepared statements, and therefore the first that knows the setting.
 const FOLLOWS_STATEMENTS: (u32, u32) = (1, 21);
 /// The first version in which SIGTERM waits for clients.
@@ -44,7 +47,7 @@ impl PgBouncer {
         let version = version(&program)?;
         let user = User::unprivileged()?;
         let password = postgres.password().to_owned();
-        let folder = fresh_folder("pgbouncer", &options, user)?;
+        let folder = Folder::fresh("pgbouncer", &options, user, END)?;
         let users = folder.path().join("users.txt");
         std::fs::write(&users, format!("\"{USER}\" \"{password}\"\n"))?;
         user.own(&users)?;
@@ -61,7 +64,7 @@ impl PgBouncer {
             name: "PgBouncer",
             ready: "process up",
             stop: if version < PATIENT { Send::Terminate } else { Send::Quit },
-            end: Send::Kill,
+            end: END,
             launch: Box::new(launch),
         };
         Ok(Self { server: Server::start(kind, folder)?, password })

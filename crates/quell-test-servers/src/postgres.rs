@@ -4,14 +4,17 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::process::Send;
-use crate::server::{Kind, Server, fresh_folder};
+use crate::folder::Folder;
+use crate::process::{Pid, Send};
+use crate::server::{Kind, Server};
 use crate::user::User;
 use crate::{Options, find};
 
 /// The superuser of every server we start.
 pub(crate) const USER: &str = "quell";
 const PASSWORD: &str = "quelltest";
+/// The immediate shutdown: without a checkpoint, but the server gives back its shared memory.
+const END: Send = Send::Quit;
 
 /// A PostgreSQL server of the test's own.
 pub struct Postgres {
@@ -29,8 +32,8 @@ impl Postgres {
         let program = find::postgres("postgres")?;
         let user = User::unprivileged()?;
         let password = options.password.clone().unwrap_or_else(|| PASSWORD.to_owned());
-        let folder = fresh_folder("pg", &options, user)?;
-        make_cluster(folder.path(), user, &password)?;
+        let mut folder = Folder::fresh("pg", &options, user, END)?;
+        make_cluster(&mut folder, user, &password)?;
         let launch = move |folder: &Path, port: u16| {
             let mut command = user.command(&program);
             command.arg("-D").arg(folder.join("data")).arg("-p").arg(port.to_string());
@@ -54,8 +57,7 @@ impl Postgres {
             ready: "database system is ready to accept connections",
             // The fast shutdown: clients are cut off, a checkpoint is written.
             stop: Send::Interrupt,
-            // The immediate shutdown: the server also gives back its shared memory.
-            end: Send::Quit,
+            end: END,
             launch: Box::new(launch),
         };
         Ok(Self { server: Server::start(kind, folder)?, password })
@@ -81,14 +83,17 @@ impl Postgres {
 
 crate::server::controls!(Postgres);
 
-fn make_cluster(folder: &Path, user: User, password: &str) -> io::Result<()> {
-    let secret = folder.join("password");
+fn make_cluster(folder: &mut Folder, user: User, password: &str) -> io::Result<()> {
+    let secret = folder.path().join("password");
     std::fs::write(&secret, format!("{password}\n"))?;
     user.own(&secret)?;
     let mut command = user.command(find::postgres("initdb")?);
-    command.arg("-D").arg(folder.join("data")).arg("--pwfile").arg(&secret);
+    command.arg("-D").arg(folder.path().join("data")).arg("--pwfile").arg(&secret);
     command.args(["--username", USER, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-    let output = command.current_dir(folder).env("LC_ALL", "C").stdin(Stdio::null()).output()?;
+    command.current_dir(folder.path()).env("LC_ALL", "C").stdin(Stdio::null());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    folder.watch(Pid::from_child(&child))?;
+    let output = child.wait_with_output()?;
     if output.status.success() {
         return std::fs::remove_file(secret);
     }

@@ -8,6 +8,9 @@ use rustix::process::Signal;
 
 use crate::clock::wait_for;
 
+/// The system delivers a signal at once, unless the process is deep in a disk write.
+const FREEZE: Duration = Duration::from_secs(5);
+
 /// The signals that servers give a meaning to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Send {
@@ -16,6 +19,19 @@ pub(crate) enum Send {
     Quit,
     Kill,
     Freeze,
+}
+
+impl Send {
+    /// As the shell's `kill -s` knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "INT",
+            Self::Terminate => "TERM",
+            Self::Quit => "QUIT",
+            Self::Kill => "KILL",
+            Self::Freeze => "STOP",
+        }
+    }
 }
 
 /// Sends a signal. That the process is already gone is no error: this is always what the sender wants in the end.
@@ -28,6 +44,12 @@ pub(crate) fn send(pid: Pid, what: Send) {
         Send::Freeze => Signal::STOP,
     };
     let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Stops a process where it stands, and waits until it does: it will start no other process any more.
+pub(crate) fn freeze(pid: Pid) {
+    send(pid, Send::Freeze);
+    wait_for(FREEZE, || stat(pid).is_none_or(|(state, _)| matches!(state, 'T' | 'Z')).then_some(()));
 }
 
 /// The processes that this one started and that still run.

@@ -4,10 +4,14 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use crate::folder::Folder;
 use crate::process::Send;
-use crate::server::{Kind, Server, fresh_folder};
+use crate::server::{Kind, Server};
 use crate::user::User;
 use crate::{Options, find};
+
+/// The data are about to be deleted; nothing of it has to be written.
+const END: Send = Send::Kill;
 
 /// A Redis server of the test's own.
 pub struct Redis {
@@ -33,7 +37,7 @@ impl Redis {
     pub fn start_with(options: Options) -> io::Result<Self> {
         let program = find::redis()?;
         let password = options.password.clone();
-        let folder = fresh_folder("redis", &options, User::Ourselves)?;
+        let folder = Folder::fresh("redis", &options, User::Ourselves, END)?;
         let launch = move |folder: &Path, port: u16| {
             let mut command = Command::new(&program);
             command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder);
@@ -52,7 +56,7 @@ impl Redis {
             name: "Redis",
             ready: "ready to accept connections",
             stop: Send::Terminate,
-            end: Send::Kill,
+            end: END,
             launch: Box::new(launch),
         };
         Ok(Self { server: Server::start(kind, folder)?, password })

@@ -12,13 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use crate::clock::wait_for;
-use crate::guard::Guard;
+use crate::folder::Folder;
+use crate::port;
 use crate::process::{self, Pid, Send};
-use crate::user::User;
-use crate::{Options, port};
 
 /// A start includes recovery after a kill, on a machine that may be busy with the rest of the tests.
 const START: Duration = Duration::from_secs(60);
@@ -47,10 +44,9 @@ pub(crate) struct Kind {
 
 pub(crate) struct Server {
     kind: Kind,
-    folder: TempDir,
+    folder: Folder,
     port: u16,
     process: Option<Child>,
-    guard: Guard,
 }
 
 /// Why a start failed, as far as it makes a difference.
@@ -65,24 +61,10 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// A fresh folder that belongs to the user who will run the server.
-pub(crate) fn fresh_folder(product: &str, options: &Options, user: User) -> io::Result<TempDir> {
-    let folder =
-        tempfile::Builder::new().prefix(&format!("quell-{product}-")).tempdir_in(options.parent())?;
-    user.own(folder.path())?;
-    user.check_enters(&folder.path().canonicalize()?)?;
-    Ok(folder)
-}
-
 impl Server {
     /// Starts on a free port, on another one if somebody was faster.
-    pub(crate) fn start(kind: Kind, folder: TempDir) -> io::Result<Self> {
-        let end_at_once = match kind.end {
-            Send::Quit => "QUIT",
-            _ => "KILL",
-        };
-        let guard = Guard::over(&folder.path().canonicalize()?, end_at_once)?;
-        let mut server = Self { kind, folder, port: 0, process: None, guard };
+    pub(crate) fn start(kind: Kind, folder: Folder) -> io::Result<Self> {
+        let mut server = Self { kind, folder, port: 0, process: None };
         for _ in 0..PORTS {
             server.port = port::free()?;
             match server.launch() {
@@ -143,7 +125,7 @@ impl Server {
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         let Some(pid) = self.pid() else { return Ok(()) };
         // Frozen first, so that it starts no child between the look and the kill.
-        process::send(pid, Send::Freeze);
+        process::freeze(pid);
         let children = process::children(pid);
         process::send(pid, Send::Kill);
         for child in &children {
@@ -179,7 +161,7 @@ impl Server {
         let said_before = log.metadata()?.len();
         self.process = Some(self.spawn(log)?);
         if let Some(pid) = self.pid() {
-            self.guard.watch(pid)?;
+            self.folder.watch(pid)?;
         }
         let started = wait_for(START, || self.look(said_before));
         started.unwrap_or_else(|| {
@@ -231,25 +213,17 @@ impl Server {
         let last = lines[lines.len().saturating_sub(20)..].join("\n  ");
         io::Error::other(format!("{} {what}; its log ends with:\n  {last}", self.kind.name))
     }
+}
 
-    /// For `Drop`: what must not be interrupted by an error.
-    fn end(&mut self) {
+impl Drop for Server {
+    /// The folder goes after this, when nothing writes into it any more.
+    fn drop(&mut self) {
         if let Some(pid) = self.pid() {
             process::send(pid, self.kind.end);
         }
         if !self.wait(END).unwrap_or(false) {
             let _ = self.kill();
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end();
-        if std::fs::remove_dir_all(self.folder.path()).is_ok() {
-            self.guard.dismiss();
-        }
-        // Otherwise the end of the pipe makes the guard try once more.
     }
 }
 
