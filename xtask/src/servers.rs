@@ -18,15 +18,18 @@ use crate::{Place, parts, process};
 /// A memory file system with at least this much room is used for the data, so that a disk is not worn by tests.
 const ROOM: u64 = 1 << 30;
 
+/// Which variable names which URL.
+type Names = [(&'static str, String); 3];
+
 /// The servers of one run, or the names of those that the caller had already started.
 pub(crate) struct Servers {
-    names: [(&'static str, String); 3],
+    names: Names,
     _running: Option<(PgBouncer, Postgres, Redis)>,
 }
 
 impl Servers {
     pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
-        if let Some(names) = named_by_caller() {
+        if let Some(names) = named_by_caller(|variable| std::env::var(variable).ok()) {
             println!("using the servers that the environment names");
             return Ok(Self { names, _running: None });
         }
@@ -75,8 +78,8 @@ pub(crate) fn around(place: &Place, program: &[String]) -> anyhow::Result<ExitCo
 }
 
 /// All three or none: a mixture would put PgBouncer before another PostgreSQL than the one it is compared with.
-fn named_by_caller() -> Option<[(&'static str, String); 3]> {
-    let name = |variable| Some((variable, std::env::var(variable).ok().filter(|url| !url.is_empty())?));
+fn named_by_caller(value: impl Fn(&str) -> Option<String>) -> Option<Names> {
+    let name = |variable| Some((variable, value(variable).filter(|url| !url.is_empty())?));
     Some([
         name(quell_test_servers::POSTGRES)?,
         name(quell_test_servers::REDIS)?,
@@ -108,4 +111,21 @@ fn memory_folder() -> Option<PathBuf> {
     let open =
         rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
     (open && about.f_bavail.saturating_mul(about.f_frsize) >= ROOM).then_some(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_the_caller_are_used_only_if_all_are_named() {
+        let named = named_by_caller(|variable| Some(format!("url of {variable}"))).unwrap();
+        assert!(named.contains(&("QUELL_TEST_REDIS", "url of QUELL_TEST_REDIS".to_owned())));
+        for missing in
+            [quell_test_servers::POSTGRES, quell_test_servers::REDIS, quell_test_servers::PGBOUNCER]
+        {
+            assert_eq!(named_by_caller(|variable| (variable != missing).then(|| "url".to_owned())), None);
+            assert_eq!(named_by_caller(|variable| Some(variable.replace(missing, ""))), None);
+        }
+    }
 }
