@@ -611,7 +611,7 @@ impl WorkingSet {
     }
 
     /// The retention: finished runs that are not dead, their events and ids, old audit, then lanes nobody knows.
-    pub(crate) fn forget(&mut self, before: Timestamp, swept: &mut Swept) {
+    pub fn forget(&mut self, before: Timestamp, swept: &mut Swept) {
         let mut kept = Vec::new();
         for run in std::mem::take(&mut self.finished) {
             let dead = run.ended.state == RunState::Failed && run.ended.run.count > 0;

@@ -10,6 +10,20 @@ pub mod changes;
 pub mod codec;
 pub mod rows;
 
+mod append;
+mod claim;
+mod control;
+mod extend;
+mod group;
+mod repeats;
+mod settle;
+mod step;
+mod store;
+mod sweep;
+mod work;
+
+pub use store::RowStore;
+
 use std::time::Duration;
 
 /// A lane that has been due for longer than this is waited for, however often appends keep it locked.

@@ -142,7 +142,10 @@ impl Entries {
 #[derive(Debug, Clone, Default)]
 pub struct Lanes {
     pub lanes: Vec<LaneAt>,
+    /// Those of [`Rows::lanes`].
     pub busy: Vec<LaneKey>,
+    /// Those of [`Rows::lanes_by_id`].
+    pub busy_ids: Vec<u64>,
 }
 
 /// Due lanes of one queue and priority, in the order of their entries.

@@ -17,7 +17,8 @@ use crate::store::Description;
 use crate::totals::Totals;
 
 impl WorkingSet {
-    pub(crate) fn inspect(&self, now: Timestamp, request: Inspect, description: Description) -> Inspected {
+    /// Only for a working set that holds everything.
+    pub fn inspect(&self, now: Timestamp, request: Inspect, description: Description) -> Inspected {
         match request {
             Inspect::Lane(key) => Inspected::Lane(self.lane_detail(now, &key).map(Box::new)),
             Inspect::Lanes(filter) => Inspected::Lanes(self.lane_rows(now, &filter)),

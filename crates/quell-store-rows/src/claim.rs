@@ -1,0 +1,309 @@
+//! Claim: due lanes are handed out, one batch and one lease each.
+//!
+//! The outlook says which queues have something due, by index entries; each of them gets its share, a different one
+//! first each time. Lanes that somebody else is just claiming are left to them. Entries may lie before the true times
+//! (windows that restarted): the claim moves such entries and looks again until it has enough or nothing is left.
+//! Expired leases, schedules and events aside are seen to first, in transactions of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use quell_core::batch::Batch;
+use quell_core::clock::Timestamp;
+use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::lane::{Attention, Lane, rank};
+use quell_core::limits;
+use quell_core::store::{ClaimRequest, Claimed, Reclaimed, RunPolicy};
+
+use crate::append::front;
+use crate::rows::{Backend, Outlook, Pick, QueueOutlook, RowsResult, Span, Want};
+use crate::sweep;
+use crate::work::{Index, Work, members};
+
+/// Looks that one claim takes: each either hands lanes out or moves entries that lay too early.
+const LOOKS_MAX: usize = 16;
+
+/// What is left of a claim's allowance.
+pub(crate) struct Progress {
+    pub(crate) claimed: Claimed,
+    left: usize,
+    bytes: u64,
+    pushes: usize,
+    of_name: BTreeMap<QueueName, usize>,
+}
+
+impl Progress {
+    pub(crate) fn new(request: &ClaimRequest) -> Self {
+        Progress {
+            claimed: Claimed::default(),
+            left: request.max.min(limits::CLAIM_LANES_MAX),
+            bytes: 0,
+            pushes: limits::CLAIM_PUSH_MAX,
+            of_name: BTreeMap::new(),
+        }
+    }
+}
+
+/// The live claims that an earlier call of this worker with this id got: its answer may have been lost.
+pub(crate) async fn claimed_before(
+    backend: &dyn Backend,
+    request: &ClaimRequest,
+    id: &str,
+) -> RowsResult<Option<Claimed>> {
+    let mut work = Work::begin(backend).await?;
+    let lanes = work.rows.claimed(id).await?;
+    work.take_in(lanes);
+    let lanes = work.set.lanes.values();
+    let spans = lanes.filter_map(|l| Some(members(l.lane.id, l.lane.current.as_ref()?))).collect();
+    work.find(&Want { spans, ..Want::default() }, 0).await?;
+    let batches = work.set.claimed_before(work.now, id, &request.worker);
+    let now = work.now;
+    work.rollback().await;
+    let claimed = Claimed { batches, now, next_at: Some(now), ..Claimed::default() };
+    Ok((!claimed.batches.is_empty()).then_some(claimed))
+}
+
+/// Takes back, fires and takes in what is due for the queues of this claim.
+pub(crate) async fn see_to(
+    backend: &dyn Backend,
+    outlook: &Outlook,
+    request: &ClaimRequest,
+) -> RowsResult<Vec<Reclaimed>> {
+    let now = outlook.now;
+    let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+    let queues = |wanted: &dyn Fn(&QueueOutlook) -> bool| -> Vec<(Tenant, QueueName)> {
+        let mine = outlook.queues.iter().filter(|q| request.policy_for(&q.tenant, &q.queue).is_some());
+        mine.filter(|q| wanted(q)).map(|q| (q.tenant.clone(), q.queue.clone())).collect()
+    };
+    let mut reclaimed = Vec::new();
+    let expired = queues(&|q| due(q.first_lease));
+    if !expired.is_empty() {
+        reclaimed = sweep::reclaim(backend, &expired, request.reclaim).await?.0;
+    }
+    let aside = queues(&|q| due(q.first_aside) || due(q.first_fire));
+    if !aside.is_empty() {
+        sweep::fire_and_enter(backend, &aside).await?;
+    }
+    Ok(reclaimed)
+}
+
+/// True when this outlook has nothing to see to and nothing to hand out.
+pub(crate) fn is_idle(outlook: &Outlook, request: &ClaimRequest) -> bool {
+    let now = outlook.now;
+    outlook.queues.iter().all(|q| {
+        let Some(policy) = request.policy_for(&q.tenant, &q.queue) else { return true };
+        let lease = q.first_lease.is_some_and(|at| at <= now);
+        let aside = [q.first_aside, q.first_fire].into_iter().flatten().any(|at| at <= now);
+        !lease && !aside && due_levels(q, policy, now).next().is_none()
+    })
+}
+
+/// The priorities of a queue that have due lanes which may be handed out.
+fn due_levels<'o>(
+    q: &'o QueueOutlook,
+    policy: &RunPolicy,
+    now: Timestamp,
+) -> impl Iterator<Item = (u8, Timestamp)> + use<'o> {
+    let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
+    let open = !q.paused && !full;
+    q.levels.iter().copied().filter(move |(_, first)| open && *first <= now)
+}
+
+/// When this claimer should look again. A queue at its `max_running` is woken by a settle instead; an expired lease that
+/// this claimer may not take back is left for others.
+pub(crate) fn next_at(outlook: &Outlook, request: &ClaimRequest) -> Option<Timestamp> {
+    let of_queue = |q: &QueueOutlook| {
+        let policy = request.policy_for(&q.tenant, &q.queue)?;
+        let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
+        let due = q.levels.iter().map(|(_, first)| *first).min().filter(|_| !full && !q.paused);
+        let lease = q.first_lease.filter(|until| request.reclaim || *until > outlook.now);
+        [due, lease, q.first_aside, q.first_fire].into_iter().flatten().min()
+    };
+    outlook.queues.iter().filter_map(of_queue).min()
+}
+
+/// Hands out once what this outlook shows. False when there is nothing more to look for.
+pub(crate) async fn hand_out(
+    backend: &dyn Backend,
+    outlook: &Outlook,
+    request: &ClaimRequest,
+    progress: &mut Progress,
+) -> RowsResult<bool> {
+    let chosen = choose(outlook, request, progress);
+    if chosen.is_empty() || progress.left == 0 || progress.pushes == 0 {
+        return Ok(false);
+    }
+    let mut work = Work::begin(backend).await?;
+    let mut picks = Vec::new();
+    let mut rooms: BTreeMap<(Tenant, QueueName), usize> = BTreeMap::new();
+    for (q, policy, share) in &chosen {
+        let mut room = *share;
+        if let Some(max) = policy.max_running {
+            let running = work.rows.running(&q.tenant, &q.queue).await?;
+            let free = u64::from(max).saturating_sub(running);
+            room = room.min(usize::try_from(free).unwrap_or(usize::MAX));
+        }
+        if room == 0 {
+            continue;
+        }
+        rooms.insert((q.tenant.clone(), q.queue.clone()), room);
+        let levels = due_levels(q, policy, outlook.now);
+        let pick =
+            |(priority, _)| Pick { tenant: q.tenant.clone(), queue: q.queue.clone(), priority, most: room };
+        picks.extend(levels.map(pick));
+    }
+    if picks.is_empty() {
+        work.rollback().await;
+        return Ok(false);
+    }
+    let mut lanes = work.rows.due(&picks).await?;
+    let now = work.now;
+    // Each priority has an order of its own, and a higher one overtakes by a bounded time.
+    lanes.sort_by_key(|at| rank(at.entries.due.unwrap_or(now), at.entries.priority));
+    let found = lanes.len();
+    let keys = work.take_in(lanes);
+    let mut taken: Vec<(LaneKey, Arc<RunPolicy>)> = Vec::new();
+    // Kept apart until the commit: a transaction that is begun anew begins with what was left before it.
+    let (mut left, mut bytes, mut of_name) = (progress.left, progress.bytes, progress.of_name.clone());
+    let mut pushed = 0;
+    for key in keys {
+        let Some(lane) = work.lane(&key) else { continue };
+        if !matches!(lane.attention(now), Attention::Again | Attention::Cut) {
+            // The window restarted after this entry was written: the entry moves to the true time.
+            work.push(key);
+            pushed += 1;
+            continue;
+        }
+        let Some(policy) = request.policy_for(&key.tenant, &key.queue) else { continue };
+        let room = rooms.get_mut(&(key.tenant.clone(), key.queue.clone()));
+        let Some(room) = room.filter(|room| **room > 0) else { continue };
+        let of_name = of_name.entry(key.queue.clone()).or_default();
+        if left == 0 || *of_name >= request.room_for(&key.queue) || bytes >= limits::CLAIM_BYTES_MAX {
+            continue;
+        }
+        *room -= 1;
+        *of_name += 1;
+        left -= 1;
+        bytes += bytes_of(lane);
+        taken.push((key, policy.clone()));
+    }
+    let batches = take(&mut work, request, &taken).await?;
+    // What is due again after its lease needs no bell: those who sleep were told by the outlook.
+    work.commit(Index::Exact).await?;
+    progress.claimed.batches.extend(batches);
+    (progress.left, progress.bytes, progress.of_name) = (left, bytes, of_name);
+    progress.pushes = progress.pushes.saturating_sub(pushed);
+    // A look that got fewer lanes than it asked for has seen them all; one that moved entries looks again.
+    let saturated = picks.iter().any(|pick| found >= pick.most);
+    Ok((saturated || pushed > 0) && progress.left > 0 && progress.bytes < limits::CLAIM_BYTES_MAX)
+}
+
+/// At the most what this lane's batch weighs.
+fn bytes_of(lane: &Lane) -> u64 {
+    match (&lane.current, lane.open) {
+        (Some(run), _) => run.bytes,
+        (None, Some(open)) => open.bytes.min(open.window.window.max_bytes),
+        (None, None) => 0,
+    }
+}
+
+/// Which queues are looked into, and how many lanes each may give: every queue gets its share before any gets more.
+fn choose<'o>(
+    outlook: &'o Outlook,
+    request: &ClaimRequest,
+    progress: &Progress,
+) -> Vec<(&'o QueueOutlook, Arc<RunPolicy>, usize)> {
+    let mut due: Vec<(&QueueOutlook, Arc<RunPolicy>)> = outlook
+        .queues
+        .iter()
+        .filter_map(|q| {
+            let policy = request.policy_for(&q.tenant, &q.queue)?;
+            due_levels(q, policy, outlook.now).next()?;
+            Some((q, policy.clone()))
+        })
+        .collect();
+    if due.is_empty() {
+        return Vec::new();
+    }
+    let turn = usize::try_from(outlook.now.as_millis() / 7).unwrap_or(0) % due.len();
+    due.rotate_left(turn);
+    due.truncate(progress.left.max(1));
+    let share = progress.left.div_ceil(due.len());
+    let mut chosen: Vec<_> = due
+        .into_iter()
+        .filter_map(|(q, policy)| {
+            let taken = progress.of_name.get(&q.queue).copied().unwrap_or(0);
+            let room = share.min(request.room_for(&q.queue).saturating_sub(taken));
+            (room > 0).then_some((q, policy, room))
+        })
+        .collect();
+    // Queues are locked in one order by everybody.
+    chosen.sort_by(|(a, ..), (b, ..)| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
+    chosen
+}
+
+async fn take(
+    work: &mut Work,
+    request: &ClaimRequest,
+    taken: &[(LaneKey, Arc<RunPolicy>)],
+) -> RowsResult<Vec<Batch>> {
+    let mut want = Want::default();
+    for (key, policy) in taken {
+        want.spans.extend(work.lane(key).iter().flat_map(|lane| spans(lane, policy)));
+    }
+    let numbers = if taken.is_empty() { 0 } else { 16 + taken.len() * 8 };
+    work.find(&want, numbers).await?;
+    // A first event that fills the batch alone leaves the one behind it unread.
+    let mut rest = Want::default();
+    for (key, _) in taken {
+        let l = &work.set.lanes[key];
+        let Some(open) = l.lane.open else { continue };
+        let mut read = l.events.range(open.lo..).filter(|(_, k)| k.mark.is_none());
+        let bounded = want.spans.iter().any(|s| s.lane == l.lane.id && s.bytes.is_some());
+        if let Some((last, _)) = read.next_back().filter(|_| bounded) {
+            rest.spans.push(front(l.lane.id, last + 1, 1));
+        }
+    }
+    work.find(&rest, 0).await?;
+    let now = work.now;
+    Ok(taken.iter().map(|(key, policy)| work.set.hand_out(now, key, request, policy)).collect())
+}
+
+/// The events that a claim of this lane reads.
+fn spans(lane: &Lane, policy: &RunPolicy) -> Vec<Span> {
+    let newer = |events: u64, bytes: u64, max_events: u32, max_bytes: u64| {
+        let open = lane.open?;
+        let most = u64::from(max_events).saturating_sub(events) + 1;
+        let room = max_bytes.saturating_sub(bytes);
+        let bytes = (open.bytes > room).then_some(room + 1);
+        Some(Span { bytes, ..front(lane.id, open.lo, most) })
+    };
+    match &lane.current {
+        None => lane
+            .open
+            .and_then(|o| newer(0, 0, o.window.window.max_events, o.window.window.max_bytes))
+            .into_iter()
+            .collect(),
+        Some(run) => {
+            let own = members(lane.id, run);
+            let merges = lane.takes_newer(policy).filter(|run| !run.is_buffered());
+            let more = merges.and_then(|run| newer(run.count, run.bytes, run.max_events, run.max_bytes));
+            std::iter::once(own).chain(more).collect()
+        }
+    }
+}
+
+/// How often a claim looks.
+pub(crate) fn looks() -> std::ops::Range<usize> {
+    0..LOOKS_MAX
+}
+
+/// The queues of an outlook, once each.
+pub(crate) fn all_queues(
+    outlook: &Outlook,
+    wanted: impl Fn(&QueueOutlook) -> bool,
+) -> Vec<(Tenant, QueueName)> {
+    let queues: BTreeSet<_> =
+        outlook.queues.iter().filter(|q| wanted(q)).map(|q| (q.tenant.clone(), q.queue.clone())).collect();
+    queues.into_iter().collect()
+}

@@ -1,0 +1,74 @@
+//! Settle: a group of ends in one transaction; and hold, the gate before an effect.
+
+use std::collections::BTreeSet;
+
+use quell_core::store::{Held, HoldRequest, SettleRequest, Settled};
+
+use crate::append::Answers;
+use crate::rows::{Backend, Patience, RowsResult, Want};
+use crate::work::{Index, Work, to_be_split};
+
+pub(crate) async fn settle(
+    backend: &dyn Backend,
+    requests: &[&SettleRequest],
+) -> RowsResult<Answers<Settled>> {
+    let mut work = Work::begin(backend).await?;
+    let ids: BTreeSet<u64> = requests.iter().map(|r| r.run_id.lane).collect();
+    let busy = locked_by_id(&mut work, &ids, requests.len() == 1).await?;
+    let mut want = Want::default();
+    let mut numbers = 16;
+    for request in requests.iter().filter(|r| !busy.contains(&r.run_id.lane)) {
+        numbers += 12 + request.events.len();
+        let lane = work.lane_by_id(request.run_id.lane);
+        match lane.filter(|l| l.holder(request.run_id.number, request.token).is_some()) {
+            Some(lane) => want.spans.extend(to_be_split(lane)),
+            // Perhaps it has settled before, and its answer was lost.
+            None => want.said.push((request.run_id, request.token)),
+        }
+    }
+    work.find(&want, numbers).await?;
+    let now = work.now;
+    let answer = |request: &&SettleRequest| {
+        let free = !busy.contains(&request.run_id.lane);
+        free.then(|| work.set.settle(now, (*request).clone()))
+    };
+    let answers = requests.iter().map(answer).collect();
+    if let Some(at) = work.commit(Index::Exact).await? {
+        backend.ring(at);
+    }
+    Ok(answers)
+}
+
+pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsResult<Held> {
+    let mut work = Work::begin(backend).await?;
+    let (run, token) = (request.run_id, request.token);
+    locked_by_id(&mut work, &BTreeSet::from([run.lane]), true).await?;
+    let holds = work.lane_by_id(run.lane).is_some_and(|l| l.holder(run.number, token).is_some());
+    let said = if holds { Vec::new() } else { vec![(run, token)] };
+    work.find(&Want { said, ..Want::default() }, 16).await?;
+    match work.set.hold(work.now, request) {
+        Ok(held) => {
+            if let Some(at) = work.commit(Index::Exact).await? {
+                backend.ring(at);
+            }
+            Ok(held)
+        }
+        Err(error) => {
+            work.rollback().await;
+            Err(error.into())
+        }
+    }
+}
+
+/// Locks lanes by number. Alone it waits for its lane; in a group the busy ones are left out and named.
+pub(crate) async fn locked_by_id(
+    work: &mut Work,
+    ids: &BTreeSet<u64>,
+    alone: bool,
+) -> RowsResult<BTreeSet<u64>> {
+    let patience = if alone { Patience::Answer } else { Patience::None };
+    let ids: Vec<u64> = ids.iter().copied().collect();
+    let lanes = work.rows.lanes_by_id(&ids, patience).await?;
+    work.take_in(lanes.lanes);
+    Ok(lanes.busy_ids.into_iter().collect())
+}

@@ -1,0 +1,257 @@
+//! The contract, kept by any backend.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use quell_core::batch::WorkerId;
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::event::{QueueName, Tenant};
+use quell_core::inspect::{Inspect, Inspected};
+use quell_core::store::{
+    AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, Controlled, Description,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store,
+    SweepRequest, Swept, Wakeups,
+};
+
+use crate::append::Answers;
+use crate::group::{Entrance, Grouped};
+use crate::repeats::Repeats;
+use crate::rows::{Backend, Outlook, RowsResult, Trouble};
+use crate::{append, claim, control, extend, settle, step, sweep};
+
+/// A store over a connection.
+pub struct RowStore {
+    backend: Arc<dyn Backend>,
+    appends: Entrance<Appends>,
+    extends: Entrance<Extends>,
+    settles: Entrance<Settles>,
+    /// Queues that some claim of this process bounds by `max_running`: a settle there wakes those who wait for a place.
+    bounded: Mutex<BTreeSet<QueueName>>,
+    /// Until when each claimer of this process sleeps.
+    sleepers: Mutex<BTreeMap<Arc<WorkerId>, Option<Timestamp>>>,
+}
+
+/// Claimers of one process that are told apart; with more of them every bell is heard.
+const SLEEPERS_MAX: usize = 64;
+
+/// Repeats a call as long as somebody else is in its way.
+macro_rules! repeated {
+    ($try:expr) => {{
+        let mut repeats = Repeats::new();
+        loop {
+            match $try.await {
+                Ok(done) => break Ok(done),
+                Err(Trouble::Again) if repeats.again().await => {}
+                Err(Trouble::Again) => break Err(Repeats::too_many()),
+                Err(Trouble::Store(error)) => break Err(error),
+            }
+        }
+    }};
+}
+
+impl RowStore {
+    /// Must be called within a runtime: groups are served by tasks of their own, which end with the store.
+    pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
+        Arc::new(RowStore {
+            appends: Entrance::open(Appends(backend.clone())),
+            extends: Entrance::open(Extends(backend.clone())),
+            settles: Entrance::open(Settles(backend.clone())),
+            backend,
+            bounded: Mutex::default(),
+            sleepers: Mutex::default(),
+        })
+    }
+
+    async fn claim_lanes(&self, request: &ClaimRequest) -> StoreResult<Claimed> {
+        let backend = &*self.backend;
+        let mut progress = claim::Progress::new(request);
+        let mut outlook = backend.outlook().await?;
+        if !claim::is_idle(&outlook, request) {
+            let reclaimed = repeated!(claim::see_to(backend, &outlook, request))?;
+            progress.claimed.reclaimed = reclaimed;
+            for look in claim::looks() {
+                if look > 0 || self.has_been_seen_to(&outlook, request) {
+                    outlook = backend.outlook().await?;
+                }
+                if !repeated!(claim::hand_out(backend, &outlook, request, &mut progress))? {
+                    break;
+                }
+            }
+            outlook = backend.outlook().await?;
+        }
+        let mut claimed = progress.claimed;
+        claimed.now = outlook.now;
+        claimed.next_at = claim::next_at(&outlook, request);
+        Ok(claimed)
+    }
+
+    /// Whether the outlook is older than what was seen to.
+    fn has_been_seen_to(&self, outlook: &Outlook, request: &ClaimRequest) -> bool {
+        outlook.queues.iter().any(|q| {
+            let mine = request.policy_for(&q.tenant, &q.queue).is_some();
+            let due = [q.first_lease, q.first_aside, q.first_fire];
+            mine && due.into_iter().flatten().any(|at| at <= outlook.now)
+        })
+    }
+
+    fn remember(&self, request: &ClaimRequest, next_at: Option<Timestamp>) {
+        if let ClaimQueues::Listed(queues) = &request.queues {
+            let mut bounded = self.bounded.lock().expect("no panic happens while it is locked");
+            for queue in queues.iter().filter(|q| q.policy.max_running.is_some()) {
+                bounded.insert(queue.queue.clone());
+            }
+        }
+        let mut sleepers = self.sleepers.lock().expect("no panic happens while it is locked");
+        if sleepers.len() > SLEEPERS_MAX {
+            sleepers.clear();
+        }
+        sleepers.insert(request.worker.clone(), next_at);
+        // The one who sleeps longest must hear what comes before that.
+        let longest = sleepers.values().copied().reduce(|a, b| match (a, b) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            _ => None,
+        });
+        self.backend.sleeps(longest.flatten());
+    }
+
+    /// A place in a bounded queue may have become free.
+    fn made_room(&self) {
+        if !self.bounded.lock().expect("no panic happens while it is locked").is_empty() {
+            self.backend.ring(Timestamp::from_millis(0));
+        }
+    }
+}
+
+#[async_trait]
+impl Store for RowStore {
+    async fn append(&self, request: AppendRequest) -> StoreResult<Appended> {
+        request.check()?;
+        self.appends.call(request).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
+        request.check()?;
+        if let Some(id) = &request.claim_id {
+            let before = repeated!(claim::claimed_before(&*self.backend, &request, id))?;
+            if let Some(claimed) = before {
+                return Ok(claimed);
+            }
+        }
+        let claimed = self.claim_lanes(&request).await?;
+        self.remember(&request, claimed.next_at);
+        Ok(claimed)
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
+        self.extends.call(request).await
+    }
+
+    async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
+        repeated!(settle::hold(&*self.backend, &request))
+    }
+
+    async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
+        request.check()?;
+        repeated!(step::step(&*self.backend, &request))
+    }
+
+    async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
+        request.check()?;
+        let settled = self.settles.call(request).await?;
+        self.made_room();
+        Ok(settled)
+    }
+
+    async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
+        let backend = &*self.backend;
+        let mut swept = Swept::default();
+        let outlook = backend.outlook().await?;
+        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= outlook.now);
+        let queues: Vec<(Tenant, QueueName)> = claim::all_queues(&outlook, |q| due(q.first_lease));
+        if request.reclaim && !queues.is_empty() {
+            let (reclaimed, more) = repeated!(sweep::reclaim(backend, &queues, true))?;
+            swept.reclaimed = reclaimed;
+            swept.more |= more;
+            self.made_room();
+        }
+        let queues = claim::all_queues(&outlook, |q| due(q.first_aside) || due(q.first_fire));
+        if !queues.is_empty() {
+            swept.more |= repeated!(sweep::fire_and_enter(backend, &queues))?;
+        }
+        if let Some(retention) = request.retention {
+            backend.forget(retention, &mut swept).await?;
+        }
+        Ok(swept)
+    }
+
+    async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
+        self.backend.inspect(request).await
+    }
+
+    async fn control(&self, request: Control) -> StoreResult<Controlled> {
+        let controlled = repeated!(control::control(&*self.backend, &request))?;
+        self.made_room();
+        Ok(controlled)
+    }
+
+    fn wakeups(&self) -> Box<dyn Wakeups> {
+        self.backend.wakeups()
+    }
+
+    fn description(&self) -> Description {
+        self.backend.description()
+    }
+}
+
+struct Appends(Arc<dyn Backend>);
+
+#[async_trait]
+impl Grouped for Appends {
+    type Request = AppendRequest;
+    type Answer = Appended;
+    const MOST: usize = 2_000;
+
+    fn weight(request: &AppendRequest) -> usize {
+        request.events.len()
+    }
+
+    async fn perform(&self, requests: &[&AppendRequest]) -> RowsResult<Answers<Appended>> {
+        append::append(&*self.0, requests).await
+    }
+}
+
+struct Extends(Arc<dyn Backend>);
+
+#[async_trait]
+impl Grouped for Extends {
+    type Request = ExtendRequest;
+    type Answer = Extended;
+    const MOST: usize = 512;
+
+    fn weight(_: &ExtendRequest) -> usize {
+        1
+    }
+
+    async fn perform(&self, requests: &[&ExtendRequest]) -> RowsResult<Answers<Extended>> {
+        extend::extend(&*self.0, requests).await
+    }
+}
+
+struct Settles(Arc<dyn Backend>);
+
+#[async_trait]
+impl Grouped for Settles {
+    type Request = SettleRequest;
+    type Answer = Settled;
+    const MOST: usize = 512;
+
+    fn weight(request: &SettleRequest) -> usize {
+        1 + request.events.len()
+    }
+
+    async fn perform(&self, requests: &[&SettleRequest]) -> RowsResult<Answers<Settled>> {
+        settle::settle(&*self.0, requests).await
+    }
+}

@@ -1,0 +1,228 @@
+//! One transaction at work: the rows that were read, what the decisions made of them, and the end.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quell_core::clock::Timestamp;
+use quell_core::event::LaneKey;
+use quell_core::lane::{CurrentRun, Lane, OnFailed};
+use quell_core::lifecycle::RunState;
+use quell_core::working_set::{Inhabited, Kept, Numbers, WorkingSet};
+
+use crate::changes::{Changes, base_totals};
+use crate::rows::{Backend, Entries, Found, LaneAt, Rows, RowsResult, Span, Want};
+
+pub(crate) struct Work {
+    pub(crate) rows: Box<dyn Rows>,
+    pub(crate) now: Timestamp,
+    /// What the decisions work on.
+    pub(crate) set: WorkingSet,
+    /// The same rows as they were read.
+    before: WorkingSet,
+    entries: BTreeMap<LaneKey, Entries>,
+    /// Lanes whose entries are to be written although nothing else changed.
+    pushed: BTreeSet<LaneKey>,
+}
+
+/// How the index entries of changed lanes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// As they truly are.
+    Exact,
+    /// An entry that would only move to later stays.
+    Lazy,
+}
+
+impl Work {
+    pub(crate) async fn begin(backend: &dyn Backend) -> RowsResult<Work> {
+        let rows = backend.begin().await?;
+        let set = WorkingSet {
+            base: base_totals(),
+            numbers: Numbers::SetApart(VecDeque::new()),
+            ..WorkingSet::default()
+        };
+        Ok(Work {
+            now: rows.now(),
+            rows,
+            before: set.clone(),
+            set,
+            entries: BTreeMap::new(),
+            pushed: BTreeSet::new(),
+        })
+    }
+
+    /// Takes lanes in that were read. One that is here already has perhaps been changed, and stays.
+    pub(crate) fn take_in(&mut self, lanes: Vec<LaneAt>) -> Vec<LaneKey> {
+        let mut keys = Vec::with_capacity(lanes.len());
+        for LaneAt { key, lane, entries } in lanes {
+            keys.push(key.clone());
+            if self.before.lanes.contains_key(&key) {
+                continue;
+            }
+            let inhabited = Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() };
+            self.before.lanes.insert(key.clone(), inhabited.clone());
+            self.set.lanes.insert(key.clone(), inhabited);
+            self.entries.insert(key, entries);
+        }
+        keys
+    }
+
+    /// Reads what belongs to the lanes that are here, with as many numbers as the decisions may use.
+    pub(crate) async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
+        if *want == Want::default() && numbers == 0 {
+            return Ok(Found::default());
+        }
+        let mut found = self.rows.find(want, numbers).await?;
+        let by_id: BTreeMap<u64, LaneKey> =
+            self.before.lanes.iter().map(|(key, l)| (l.lane.id, key.clone())).collect();
+        for (lane, kept) in &found.events {
+            if let Some(key) = by_id.get(lane) {
+                put_event(&mut self.before, key, kept);
+                put_event(&mut self.set, key, kept);
+            }
+        }
+        for set in [&mut self.before, &mut self.set] {
+            for run in &found.runs {
+                let same = |r: &quell_core::working_set::FinishedRun| {
+                    (r.lane, r.ended.run.number) == (run.lane, run.ended.run.number)
+                };
+                if !set.finished.iter().any(same) {
+                    set.finished.push(run.clone());
+                }
+            }
+            set.audit.extend(found.said.iter().cloned());
+            for aside in &found.aside {
+                if !set.aside.iter().any(|a| a.number == aside.number) {
+                    set.aside.push(aside.clone());
+                }
+            }
+            for (run, row) in &found.steps {
+                set.steps.insert((*run, row.revision, row.name.clone()), row.clone());
+            }
+            for row in &found.schedules {
+                let place = (row.schedule.tenant.clone(), row.schedule.name.clone());
+                set.schedules.insert(place, row.clone());
+            }
+            set.paused_queues.extend(found.pauses.clone());
+        }
+        if let Numbers::SetApart(ranges) = &mut self.set.numbers {
+            ranges.extend(found.numbers.drain(..));
+        }
+        Ok(found)
+    }
+
+    /// Takes events aside in that were read and locked.
+    pub(crate) fn take_in_aside(&mut self, aside: Vec<quell_core::aside::Aside>) {
+        for set in [&mut self.before, &mut self.set] {
+            for aside in &aside {
+                if !set.aside.iter().any(|a| a.number == aside.number) {
+                    set.aside.push(aside.clone());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take_in_schedules(&mut self, rows: Vec<quell_core::schedule::ScheduleRow>) {
+        for row in rows {
+            let place = (row.schedule.tenant.clone(), row.schedule.name.clone());
+            self.before.schedules.insert(place.clone(), row.clone());
+            self.set.schedules.insert(place, row);
+        }
+    }
+
+    /// The entries of this lane lie before the true times: they are written anew although nothing else changed.
+    pub(crate) fn push(&mut self, key: LaneKey) {
+        self.pushed.insert(key);
+    }
+
+    pub(crate) fn lane(&self, key: &LaneKey) -> Option<&Lane> {
+        self.set.lanes.get(key).map(|l| &l.lane)
+    }
+
+    pub(crate) fn lane_by_id(&self, id: u64) -> Option<&Lane> {
+        self.set.lanes.values().map(|l| &l.lane).find(|lane| lane.id == id)
+    }
+
+    /// Writes what changed and commits. Says when somebody has to be woken.
+    pub(crate) async fn commit(self, index: Index) -> RowsResult<Option<Timestamp>> {
+        let lazy = index == Index::Lazy;
+        let changes = Changes::between(&self.before, &self.set, &self.entries, lazy, &self.pushed);
+        if changes.is_empty() {
+            self.rows.rollback().await;
+            return Ok(None);
+        }
+        let wake = wake_at(self.now, &changes, &self.before);
+        self.rows.commit(changes).await?;
+        Ok(wake)
+    }
+
+    /// The same with lanes that the working set does not know to be gone.
+    pub(crate) async fn commit_erased(self, key: LaneKey) -> RowsResult<Option<Timestamp>> {
+        let mut changes = Changes::between(&self.before, &self.set, &self.entries, false, &self.pushed);
+        if changes.erased.is_empty() {
+            changes.erased.push((key, None));
+        }
+        let wake = wake_at(self.now, &changes, &self.before);
+        self.rows.commit(changes).await?;
+        Ok(wake)
+    }
+
+    pub(crate) async fn rollback(self) {
+        self.rows.rollback().await;
+    }
+}
+
+fn put_event(set: &mut WorkingSet, key: &LaneKey, kept: &Kept) {
+    let Some(inhabited) = set.lanes.get_mut(key) else { return };
+    let seq = kept.event.seq;
+    if !inhabited.events.contains_key(&seq) {
+        inhabited.ids.insert(kept.event.id.clone(), (seq, kept.print));
+        inhabited.events.insert(seq, kept.clone());
+    }
+}
+
+/// The earliest moment at which a sleeper that has not heard of these changes would be late.
+fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Timestamp> {
+    let mut wake: Option<Timestamp> = None;
+    let mut earlier = |at: Timestamp| wake = Some(wake.map_or(at, |known| known.min(at)));
+    for write in &changes.lanes {
+        if let Some(due) = write.entries.due
+            && write.was.and_then(|was| was.due).is_none_or(|was| due < was)
+        {
+            earlier(due);
+        }
+        if let Some(lease) = write.entries.lease
+            && write.was.and_then(|was| was.lease).is_none_or(|was| lease < was)
+        {
+            earlier(lease);
+        }
+        // A holder that is to stop hears of it by the bell, not at its next heartbeat.
+        let asked = |lane: Option<&Lane>| {
+            let current = lane.and_then(|l| l.current.as_ref());
+            current.is_some_and(|c| {
+                c.state == RunState::Running && (c.interrupt_requested || c.cancel_requested)
+            })
+        };
+        if asked(Some(&write.lane)) && !asked(before.lanes.get(&write.key).map(|l| &l.lane)) {
+            earlier(now);
+        }
+    }
+    changes.new_aside.iter().for_each(|aside| earlier(aside.look_at));
+    changes.schedules.iter().filter_map(|row| row.next_at).for_each(&mut earlier);
+    if !changes.gone_pauses.is_empty() || !changes.erased.is_empty() {
+        earlier(now);
+    }
+    wake
+}
+
+/// The events of a run whose batch is fixed.
+pub(crate) fn members(lane: u64, run: &CurrentRun) -> Span {
+    let mark = run.marked.then_some(run.number);
+    Span { lane, from: run.lo, upto: run.hi, mark, most: run.count, bytes: None }
+}
+
+/// The events of the current run, when its end may halve it.
+pub(crate) fn to_be_split(lane: &Lane) -> Option<Span> {
+    let run = lane.current.as_ref()?;
+    let halves = run.rules.on_failed == OnFailed::Bisect && run.count > 1 && !run.held;
+    halves.then(|| members(lane.id, run))
+}

@@ -1,0 +1,4 @@
+//! The verbs over rows, on rows in memory: the whole suite without a server.
+
+mod contract;
+mod plain;
