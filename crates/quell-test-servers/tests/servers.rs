@@ -48,6 +48,21 @@ fn postgres_keeps_what_was_committed_when_it_is_killed() {
 }
 
 #[test]
+fn a_killed_postgres_that_never_comes_back_leaves_no_shared_memory() {
+    let mut server = Postgres::start(Options::default()).unwrap();
+    let about = std::fs::read_to_string(server.folder().join("data/postmaster.pid")).unwrap();
+    let segment = about.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
+    let exists = || {
+        let listed = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        listed.lines().any(|line| line.split_whitespace().nth(1) == Some(segment.as_str()))
+    };
+    server.kill().unwrap();
+    assert!(exists());
+    drop(server);
+    assert!(!exists());
+}
+
+#[test]
 fn postgres_refuses_a_wrong_password_and_takes_the_tests_own() {
     let server = Postgres::start(Options::default().password("mine").setting("fsync", "off")).unwrap();
     assert_eq!(psql(&server.url(), "show fsync").unwrap(), "off");
