@@ -13,11 +13,10 @@ use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::lane::{Attention, Lane, rank};
 use quell_core::limits;
-use quell_core::store::{ClaimRequest, Claimed, Reclaimed, RunPolicy};
+use quell_core::store::{ClaimRequest, Claimed, RunPolicy};
 
 use crate::append::front;
 use crate::rows::{Backend, Outlook, Pick, QueueOutlook, RowsResult, Span, Want};
-use crate::sweep;
 use crate::work::{Index, Work, members};
 
 /// Looks that one claim takes: each either hands lanes out or moves entries that lay too early.
@@ -63,38 +62,25 @@ pub(crate) async fn claimed_before(
     Ok((!claimed.batches.is_empty()).then_some(claimed))
 }
 
-/// Takes back, fires and takes in what is due for the queues of this claim.
-pub(crate) async fn see_to(
-    backend: &dyn Backend,
-    outlook: &Outlook,
-    request: &ClaimRequest,
-) -> RowsResult<Vec<Reclaimed>> {
-    let now = outlook.now;
-    let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-    let queues = |wanted: &dyn Fn(&QueueOutlook) -> bool| -> Vec<(Tenant, QueueName)> {
-        let mine = outlook.queues.iter().filter(|q| request.policy_for(&q.tenant, &q.queue).is_some());
-        mine.filter(|q| wanted(q)).map(|q| (q.tenant.clone(), q.queue.clone())).collect()
-    };
-    let mut reclaimed = Vec::new();
-    let expired = queues(&|q| due(q.first_lease));
-    if !expired.is_empty() {
-        reclaimed = sweep::reclaim(backend, &expired, request.reclaim).await?.0;
-    }
-    let aside = queues(&|q| due(q.first_aside) || due(q.first_fire));
-    if !aside.is_empty() {
-        sweep::fire_and_enter(backend, &aside).await?;
-    }
-    Ok(reclaimed)
+/// The queues of this claim where leases have run out.
+pub(crate) fn expired(outlook: &Outlook, request: &ClaimRequest) -> Vec<(Tenant, QueueName)> {
+    let mine = |q: &QueueOutlook| request.policy_for(&q.tenant, &q.queue).is_some();
+    all_queues(outlook, |q| mine(q) && q.first_lease.is_some_and(|at| at <= outlook.now))
 }
 
-/// True when this outlook has nothing to see to and nothing to hand out.
-pub(crate) fn is_idle(outlook: &Outlook, request: &ClaimRequest) -> bool {
-    let now = outlook.now;
-    outlook.queues.iter().all(|q| {
-        let Some(policy) = request.policy_for(&q.tenant, &q.queue) else { return true };
-        let lease = q.first_lease.is_some_and(|at| at <= now);
-        let aside = [q.first_aside, q.first_fire].into_iter().flatten().any(|at| at <= now);
-        !lease && !aside && due_levels(q, policy, now).next().is_none()
+/// The queues of this claim where something aside is ready, or a schedule is due.
+pub(crate) fn ready(outlook: &Outlook, request: &ClaimRequest) -> Vec<(Tenant, QueueName)> {
+    let mine = |q: &QueueOutlook| request.policy_for(&q.tenant, &q.queue).is_some();
+    let due =
+        |q: &QueueOutlook| [q.first_aside, q.first_fire].into_iter().flatten().any(|at| at <= outlook.now);
+    all_queues(outlook, |q| mine(q) && due(q))
+}
+
+/// True when this outlook has lanes to hand out.
+pub(crate) fn has_due(outlook: &Outlook, request: &ClaimRequest) -> bool {
+    outlook.queues.iter().any(|q| {
+        let policy = request.policy_for(&q.tenant, &q.queue);
+        policy.is_some_and(|policy| due_levels(q, policy, outlook.now).next().is_some())
     })
 }
 
@@ -116,7 +102,7 @@ pub(crate) fn next_at(outlook: &Outlook, request: &ClaimRequest) -> Option<Times
         let policy = request.policy_for(&q.tenant, &q.queue)?;
         let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
         let due = q.levels.iter().map(|(_, first)| *first).min().filter(|_| !full && !q.paused);
-        let lease = q.first_lease.filter(|until| request.reclaim || *until > outlook.now);
+        let lease = if request.reclaim { q.first_lease } else { q.later_lease };
         [due, lease, q.first_aside, q.first_fire].into_iter().flatten().min()
     };
     outlook.queues.iter().filter_map(of_queue).min()

@@ -87,6 +87,8 @@ pub struct QueueOutlook {
     pub levels: Vec<(u8, Timestamp)>,
     /// When its first lease runs out.
     pub first_lease: Option<Timestamp>,
+    /// When the first lease runs out that has not run out yet: for those who may not take any back.
+    pub later_lease: Option<Timestamp>,
     /// When its first event aside wants to be looked at.
     pub first_aside: Option<Timestamp>,
     /// When its first schedule fires.

@@ -18,7 +18,7 @@ use quell_core::store::{
 use crate::append::Answers;
 use crate::group::{Entrance, Grouped};
 use crate::repeats::Repeats;
-use crate::rows::{Backend, Outlook, RowsResult, Trouble};
+use crate::rows::{Backend, RowsResult, Trouble};
 use crate::{append, claim, control, extend, settle, step, sweep};
 
 /// A store over a connection.
@@ -68,32 +68,31 @@ impl RowStore {
         let backend = &*self.backend;
         let mut progress = claim::Progress::new(request);
         let mut outlook = backend.outlook().await?;
-        if !claim::is_idle(&outlook, request) {
-            let reclaimed = repeated!(claim::see_to(backend, &outlook, request))?;
-            progress.claimed.reclaimed = reclaimed;
-            for look in claim::looks() {
-                if look > 0 || self.has_been_seen_to(&outlook, request) {
-                    outlook = backend.outlook().await?;
-                }
-                if !repeated!(claim::hand_out(backend, &outlook, request, &mut progress))? {
-                    break;
-                }
-            }
+        let expired = claim::expired(&outlook, request);
+        if !expired.is_empty() {
+            progress.claimed.reclaimed = repeated!(sweep::reclaim(backend, &expired, request.reclaim))?.0;
+        }
+        let ready = claim::ready(&outlook, request);
+        if !ready.is_empty() {
+            repeated!(sweep::fire_and_enter(backend, &ready))?;
+        }
+        if !expired.is_empty() || !ready.is_empty() {
             outlook = backend.outlook().await?;
+        }
+        for _ in claim::looks() {
+            if !claim::has_due(&outlook, request) {
+                break;
+            }
+            let more = repeated!(claim::hand_out(backend, &outlook, request, &mut progress))?;
+            outlook = backend.outlook().await?;
+            if !more {
+                break;
+            }
         }
         let mut claimed = progress.claimed;
         claimed.now = outlook.now;
         claimed.next_at = claim::next_at(&outlook, request);
         Ok(claimed)
-    }
-
-    /// Whether the outlook is older than what was seen to.
-    fn has_been_seen_to(&self, outlook: &Outlook, request: &ClaimRequest) -> bool {
-        outlook.queues.iter().any(|q| {
-            let mine = request.policy_for(&q.tenant, &q.queue).is_some();
-            let due = [q.first_lease, q.first_aside, q.first_fire];
-            mine && due.into_iter().flatten().any(|at| at <= outlook.now)
-        })
     }
 
     fn remember(&self, request: &ClaimRequest, next_at: Option<Timestamp>) {

@@ -32,7 +32,7 @@ struct Everything {
     last: u64,
 }
 
-pub struct Plain {
+pub(crate) struct Plain {
     clock: Arc<dyn Clock>,
     all: Arc<Mutex<Everything>>,
     bell: Arc<Notify>,
@@ -40,7 +40,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Plain { clock, all: Arc::default(), bell: Arc::default(), begun: AtomicU64::new(0) }
     }
 }
@@ -74,6 +74,7 @@ impl Backend for Plain {
                 running: entries().filter(|e| e.lease.is_some()).count() as u64,
                 levels: (0..10).filter_map(level).collect(),
                 first_lease: entries().filter_map(|e| e.lease).min(),
+                later_lease: entries().filter_map(|e| e.lease).filter(|at| *at > now).min(),
                 first_aside: all.set.aside.iter().filter(|a| mine(&a.event.lane)).map(|a| a.look_at).min(),
                 first_fire: fires.filter_map(|s| s.next_at).min(),
             }
