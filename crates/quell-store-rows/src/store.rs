@@ -68,13 +68,13 @@ impl RowStore {
         let backend = &*self.backend;
         let mut progress = claim::Progress::new(request);
         let mut outlook = backend.outlook().await?;
-        let expired = claim::expired(&outlook, request);
-        if !expired.is_empty() {
-            progress.claimed.reclaimed = repeated!(sweep::reclaim(backend, &expired, request.reclaim))?.0;
-        }
         let ready = claim::ready(&outlook, request);
         if !ready.is_empty() {
             repeated!(sweep::fire_and_enter(backend, &ready))?;
+        }
+        let expired = claim::expired(&outlook, request);
+        if !expired.is_empty() {
+            progress.claimed.reclaimed = repeated!(sweep::reclaim(backend, &expired, request.reclaim))?.0;
         }
         if !expired.is_empty() || !ready.is_empty() {
             outlook = backend.outlook().await?;
