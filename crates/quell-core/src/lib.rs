@@ -8,6 +8,7 @@ pub mod aside;
 pub mod audit;
 pub mod batch;
 pub mod clock;
+pub mod copy;
 pub mod cron;
 pub mod error;
 pub mod event;
