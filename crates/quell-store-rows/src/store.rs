@@ -1,12 +1,13 @@
 //! The contract, kept by any backend.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use quell_core::batch::WorkerId;
+use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Timestamp;
-use quell_core::error::StoreResult;
+use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
@@ -31,6 +32,9 @@ pub struct RowStore {
     bounded: Mutex<BTreeSet<QueueName>>,
     /// Until when each claimer of this process sleeps.
     sleepers: Mutex<BTreeMap<Arc<WorkerId>, Option<Timestamp>>>,
+    /// Drawn at the start, so that no two processes name their claims alike.
+    start: String,
+    claims: AtomicU64,
 }
 
 /// Claimers of one process that are told apart; with more of them every bell is heard.
@@ -61,6 +65,8 @@ impl RowStore {
             backend,
             bounded: Mutex::default(),
             sleepers: Mutex::default(),
+            start: format!("{:016x}", rand::random::<u64>()),
+            claims: AtomicU64::new(0),
         })
     }
 
@@ -83,7 +89,13 @@ impl RowStore {
             if !claim::has_due(&outlook, request) {
                 break;
             }
-            let more = repeated!(claim::hand_out(backend, &outlook, request, &mut progress))?;
+            let more = match repeated!(claim::hand_out(backend, &outlook, request, &mut progress)) {
+                Err(error) if error.is_unknown() => {
+                    progress.claimed.batches.extend(self.recover(request, error).await?);
+                    break;
+                }
+                answer => answer?,
+            };
             outlook = backend.outlook().await?;
             if !more {
                 break;
@@ -93,6 +105,26 @@ impl RowStore {
         claimed.now = outlook.now;
         claimed.next_at = claim::next_at(&outlook, request);
         Ok(claimed)
+    }
+
+    /// The connection was lost at the commit: what this claim got is asked for by its id, until the store answers.
+    async fn recover(&self, request: &ClaimRequest, lost: StoreError) -> StoreResult<Vec<Batch>> {
+        let id = request.claim_id.as_deref().unwrap_or_default();
+        let mut repeats = Repeats::new();
+        while repeats.again().await {
+            match claim::claimed_before(&*self.backend, request, id).await {
+                Ok(claimed) => return Ok(claimed.map(|c| c.batches).unwrap_or_default()),
+                Err(Trouble::Again) => {}
+                Err(Trouble::Store(error)) if error.is_temporary() => {}
+                Err(Trouble::Store(error)) => return Err(error),
+            }
+        }
+        Err(lost)
+    }
+
+    /// A name for a claim whose caller gave it none, so that a lost answer can be asked for.
+    fn claim_name(&self) -> String {
+        format!("{}-{}", self.start, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
     fn remember(&self, request: &ClaimRequest, next_at: Option<Timestamp>) {
@@ -130,13 +162,16 @@ impl Store for RowStore {
         self.appends.call(request).await
     }
 
-    async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
+    async fn claim(&self, mut request: ClaimRequest) -> StoreResult<Claimed> {
         request.check()?;
-        if let Some(id) = &request.claim_id {
-            let before = repeated!(claim::claimed_before(&*self.backend, &request, id))?;
-            if let Some(claimed) = before {
-                return Ok(claimed);
+        match &request.claim_id {
+            Some(id) => {
+                let before = repeated!(claim::claimed_before(&*self.backend, &request, id))?;
+                if let Some(claimed) = before {
+                    return Ok(claimed);
+                }
             }
+            None => request.claim_id = Some(self.claim_name()),
         }
         let claimed = self.claim_lanes(&request).await?;
         self.remember(&request, claimed.next_at);
