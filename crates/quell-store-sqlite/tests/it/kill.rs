@@ -43,6 +43,7 @@ fn two_hundred_kills_lose_nothing_repeat_nothing_unexplained_and_keep_the_order(
         workers: 3,
         operators: 1,
         pause_max: Duration::from_millis(150),
+        stopped: 10,
         logs: logs.clone(),
     };
     let spawn = |role: &str, index: usize| {
@@ -56,7 +57,8 @@ fn two_hundred_kills_lose_nothing_repeat_nothing_unexplained_and_keep_the_order(
             .spawn()
             .unwrap()
     };
-    let summary = kill_loop(&options, spawn, async || SqliteStore::open(&file).unwrap() as Arc<dyn Store>);
+    let open = async || SqliteStore::open(&file).unwrap() as Arc<dyn Store>;
+    let summary = kill_loop(&options, spawn, || (), open);
     let sometimes = &summary.sometimes;
     println!("{} kills with seed {}: {summary:?}", options.kills, options.seed);
     assert!(summary.events as u64 > options.kills, "the senders hardly got to work: {summary:?}");

@@ -47,6 +47,8 @@ pub struct KillLoop {
     pub operators: usize,
     /// The longest a loop waits between two kills.
     pub pause_max: Duration,
+    /// Of a hundred victims, so many are not killed but stopped for a while: they wake with leases that may be over.
+    pub stopped: u64,
     /// Where the children's logs are; see [`log_path`]. Must be empty at the start.
     pub logs: PathBuf,
 }
@@ -54,11 +56,13 @@ pub struct KillLoop {
 /// Starts children, kills random ones at random moments, drains what is left and checks everything.
 ///
 /// `spawn` starts a child of a role (`append`, `work` or `operate`) with a number that is never used twice; the child
-/// calls [`child`] with the log of [`log_path`]. `open` opens the store after the last child was killed. Panics with the
+/// calls [`child`] with the log of [`log_path`]. `halfway` is called after half of the kills: to restart a server, for
+/// instance. `open` opens the store after the last child was killed. Panics with the
 /// first broken promise.
 pub fn kill_loop(
     options: &KillLoop,
     spawn: impl Fn(&str, usize) -> Child,
+    halfway: impl FnOnce(),
     open: impl AsyncFnOnce() -> Arc<dyn Store>,
 ) -> Summary {
     let mut chance = Chance::seeded(options.seed);
@@ -75,12 +79,34 @@ pub fn kill_loop(
     // Nobody ever sends: receiving with a time limit is how to wait here.
     let (_never, pause) = std::sync::mpsc::channel::<()>();
     let longest = u64::try_from(options.pause_max.as_millis()).unwrap_or(u64::MAX).max(1);
-    for _ in 0..options.kills {
+    let mut halfway = Some(halfway);
+    let mut stopped: Option<(usize, u64)> = None;
+    for kill in 0..options.kills {
+        if kill >= options.kills / 2
+            && let Some(halfway) = halfway.take()
+        {
+            halfway();
+        }
         let _ = pause.recv_timeout(Duration::from_millis(chance.below(longest)));
         let victim = usize::try_from(chance.below(running.0.len() as u64)).expect("a small index");
-        let (role, mut child) = running.0.swap_remove(victim);
-        end(role, &mut child);
-        running.0.push(start(role));
+        if let Some((place, _)) = stopped.take_if(|(_, until)| *until <= kill) {
+            signal(&running.0[place].1, rustix::process::Signal::CONT);
+        }
+        // One at a time is asleep, and keeps its place until it wakes.
+        if stopped.is_none() && chance.percent(options.stopped) {
+            signal(&running.0[victim].1, rustix::process::Signal::STOP);
+            stopped = Some((victim, kill + 1 + chance.below(8)));
+            continue;
+        }
+        if stopped.is_some_and(|(place, _)| place == victim) {
+            continue;
+        }
+        let role = running.0[victim].0;
+        end(role, &mut running.0[victim].1);
+        running.0[victim] = start(role);
+    }
+    if let Some((place, _)) = stopped {
+        signal(&running.0[place].1, rustix::process::Signal::CONT);
     }
     let _ = pause.recv_timeout(options.pause_max);
     while let Some((role, mut child)) = running.0.pop() {
@@ -103,6 +129,12 @@ impl Drop for Crew {
             let _ = child.wait();
         }
     }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.expect("a child has a process number");
+    rustix::process::kill_process(pid, signal).expect("a child can be signalled");
 }
 
 fn end(role: &str, child: &mut Child) {
