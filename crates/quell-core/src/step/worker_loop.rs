@@ -18,7 +18,7 @@ use super::worker_state::{
 };
 use crate::batch::Batch;
 use crate::clock::{Tick, Timestamp};
-use crate::error::StoreResult;
+use crate::error::{StoreError, StoreResult};
 use crate::event::QueueName;
 use crate::lease;
 use crate::limits;
@@ -30,6 +30,8 @@ const HAND_BACK_RESERVE: Duration = Duration::from_secs(2);
 const HAND_BACK_MIN: Duration = Duration::from_secs(1);
 /// "Due, but nothing taken" (another worker was faster) is asked again this soon, doubling.
 const MISSED_PAUSE: Duration = Duration::from_millis(1);
+/// A store that is away is asked again this soon.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The store call in flight.
 #[derive(Debug)]
@@ -165,7 +167,10 @@ impl WorkerLoop {
         if self.stopping() {
             return self.stop_if_done(out);
         }
-        let Ok(swept) = answer else { return self.error_wait(now, out) };
+        let swept = match answer {
+            Ok(swept) => swept,
+            Err(error) => return self.error_wait(now, &error, out),
+        };
         if self.state == WorkerState::Connecting {
             self.enter(WorkerState::Recovery, out);
         }
@@ -186,7 +191,10 @@ impl WorkerLoop {
             self.take(answer.map(|a| a.batches).unwrap_or_default(), sent, out);
             return self.stop_if_done(out);
         }
-        let Ok(claimed) = answer else { return self.error_wait(now, out) };
+        let claimed = match answer {
+            Ok(claimed) => claimed,
+            Err(error) => return self.error_wait(now, &error, out),
+        };
         if self.state == WorkerState::Connecting {
             self.enter(WorkerState::Recovery, out);
             self.enter(WorkerState::Polling, out);
@@ -322,9 +330,11 @@ impl WorkerLoop {
         }
     }
 
-    fn error_wait(&mut self, now: Tick, out: &mut Vec<LoopEffect>) {
+    /// A store that is merely away (a restart, a failover) is asked again soon: its work waits.
+    fn error_wait(&mut self, now: Tick, error: &StoreError, out: &mut Vec<LoopEffect>) {
         self.enter(WorkerState::ErrorWait, out);
-        self.wake_at = now.after(self.settings.error_wait);
+        let wait = self.settings.error_wait;
+        self.wake_at = now.after(if error.is_temporary() { wait.min(AWAY_PAUSE) } else { wait });
         out.push(LoopEffect::WakeAt(self.wake_at));
     }
 

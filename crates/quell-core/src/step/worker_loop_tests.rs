@@ -266,7 +266,8 @@ fn reporting_to_polling_when_settled() {
 #[test]
 fn any_state_to_error_wait_and_after_five_seconds_to_connecting() {
     let mut bench = Bench::polling();
-    assert_eq!(bench.give(LoopInput::Claimed(Err(away()))), [ErrorWait]);
+    let corrupt = StoreError::new(crate::error::ErrorKind::Corrupt, "unreadable");
+    assert_eq!(bench.give(LoopInput::Claimed(Err(corrupt))), [ErrorWait]);
     assert_eq!(bench.pause(), 5_000);
     bench.now += 1_000;
     assert_eq!(bench.give(LoopInput::Woken), [], "no storm of calls on a store that is away");
@@ -278,6 +279,14 @@ fn any_state_to_error_wait_and_after_five_seconds_to_connecting() {
         bench.give(LoopInput::Swept(Err(away())));
         assert_eq!(bench.sleep(), [Connecting], "the loop never exits by itself");
     }
+}
+
+#[test]
+fn a_store_that_is_merely_away_is_asked_again_after_a_second() {
+    let mut bench = Bench::polling();
+    assert_eq!(bench.give(LoopInput::Claimed(Err(away()))), [ErrorWait]);
+    assert_eq!(bench.pause(), 1_000);
+    assert_eq!(bench.sleep(), [Connecting]);
 }
 
 #[test]

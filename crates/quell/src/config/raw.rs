@@ -73,7 +73,7 @@ pub struct WorkerConfig {
     /// How often expired leases are looked for and old records removed (each claim also takes back what it meets).
     /// Environment `QUELL_WORKER_SWEEP_EVERY`. Default `"60s"`.
     pub sweep_every: Option<Written<DurationText>>,
-    /// The pause after an unexpected error of the store. Environment `QUELL_WORKER_ERROR_WAIT`. Default `"5s"`.
+    /// The pause after an unexpected error of the store; one that is merely away is asked again after a second. Environment `QUELL_WORKER_ERROR_WAIT`. Default `"5s"`.
     pub error_wait: Option<Written<DurationText>>,
     /// A store that cannot be reached for this long at start ends the process. Environment
     /// `QUELL_WORKER_START_TIMEOUT`. Default `"10s"`.
