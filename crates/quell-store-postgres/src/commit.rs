@@ -1,0 +1,774 @@
+//! Commit: everything that changed, and the end of the transaction, in one round trip.
+//!
+//! Each table gets one statement with an array per column. They are sent together with the COMMIT behind them: if one of
+//! them fails, the server turns the COMMIT into a rollback, so an error of a statement means that nothing was done. Only
+//! an answer that does not come leaves it open.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quell_core::aside::Aside;
+use quell_core::batch::RunId;
+use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
+use quell_core::lifecycle::RunState;
+use quell_core::working_set::FinishedRun;
+use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
+use quell_store_rows::codec;
+use quell_store_rows::rows::{RowsResult, Trouble};
+use tokio_postgres::Error;
+use tokio_postgres::types::Type;
+
+use crate::connection::{Request, Sql, Value};
+use crate::error::{at_commit, trouble, unreadable};
+use crate::queues::{Known, Names};
+use crate::rows::{
+    change_code, clean, headers_json, maybe_millis, maybe_number, number, state_code, verdict_code,
+};
+use crate::tx::Tx;
+
+/// In the order of their keys, so that two who make the same lanes wait for each other in one direction only. Whoever
+/// comes second is told so by the unique index, and begins anew.
+static NEW_LANES: Sql = Sql {
+    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, claim_id, held, body)
+           SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::smallint[],
+                                $7::text[], $8::bool[], $9::bytea[])",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+/// Columns that get the value they had are no change to an index.
+static LANES: Sql = Sql {
+    text: "UPDATE quell.lane l SET due_at = u.due_at, lease_at = u.lease_at, priority = u.priority,
+             claim_id = u.claim_id, held = u.held, body = u.body
+           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::smallint[], $5::text[], $6::bool[], $7::bytea[])
+             AS u(id, due_at, lease_at, priority, claim_id, held, body)
+           WHERE l.id = u.id",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+/// For lanes whose entries stay: most appends.
+static BODIES: Sql = Sql {
+    text: "UPDATE quell.lane l SET body = u.body FROM unnest($1::bigint[], $2::bytea[]) AS u(id, body)
+           WHERE l.id = u.id",
+    types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY],
+};
+static ERASE_EVENTS: Sql =
+    Sql { text: "DELETE FROM quell.event WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
+static ERASE_RUNS: Sql =
+    Sql { text: "DELETE FROM quell.run WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
+static ERASE_STEPS: Sql =
+    Sql { text: "DELETE FROM quell.step WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
+static ERASE_LANES: Sql =
+    Sql { text: "DELETE FROM quell.lane WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
+static ERASE_ASIDE: Sql = Sql {
+    text: "DELETE FROM quell.aside a USING unnest($1::int[], $2::text[]) AS w(queue_id, key)
+           WHERE a.queue_id = w.queue_id AND a.key = w.key",
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
+};
+static ERASE_SCHEDULES: Sql = Sql {
+    text: "DELETE FROM quell.schedule s USING unnest($1::int[], $2::text[]) AS w(queue_id, key)
+           WHERE s.queue_id = w.queue_id AND s.key = w.key",
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
+};
+static GONE_EVENTS: Sql = Sql {
+    text: "DELETE FROM quell.event e USING unnest($1::bigint[], $2::bigint[]) AS w(lane, seq)
+           WHERE e.lane_id = w.lane AND e.seq = w.seq",
+    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
+static EVENTS: Sql = Sql {
+    text: "UPDATE quell.event e SET mark = u.mark, payload = coalesce(u.payload, e.payload)
+           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS u(lane, seq, mark, payload)
+           WHERE e.lane_id = u.lane AND e.seq = u.seq",
+    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
+};
+static NEW_EVENTS: Sql = Sql {
+    text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload)
+           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[],
+                                $7::text[], $8::bytea[], $9::text[], $10::text[])",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
+static NEW_RUNS: Sql = Sql {
+    text: "INSERT INTO quell.run (lane_id, number, queue_id, state, marked, ended_at, count, lo, hi, body)
+           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::smallint[], $5::bool[], $6::bigint[],
+                                $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[])",
+    types: &RUN_TYPES,
+};
+/// A run that ends once more (a dead letter that is purged) is the latest that ended.
+static RUNS: Sql = Sql {
+    text: "UPDATE quell.run r SET state = u.state, marked = u.marked, ended_at = u.ended_at, count = u.count, lo = u.lo,
+             hi = u.hi, body = u.body,
+             id = CASE WHEN r.ended_at = u.ended_at THEN r.id ELSE nextval('quell.run_id') END
+           FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::smallint[], $5::bool[], $6::bigint[], $7::bigint[],
+                       $8::bigint[], $9::bigint[], $10::bytea[])
+             AS u(lane, number, queue_id, state, marked, ended_at, count, lo, hi, body)
+           WHERE r.lane_id = u.lane AND r.number = u.number",
+    types: &RUN_TYPES,
+};
+const RUN_TYPES: [Type; 10] = [
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT2_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+static GONE_STEPS: Sql = Sql {
+    text: "DELETE FROM quell.step s USING unnest($1::bigint[], $2::bigint[]) AS w(lane, run)
+           WHERE s.lane_id = w.lane AND s.run = w.run",
+    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
+static STEPS: Sql = Sql {
+    text: "INSERT INTO quell.step (lane_id, run, revision, name, at, token, value)
+           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
+           ON CONFLICT (lane_id, run, revision, name)
+           DO UPDATE SET at = excluded.at, token = excluded.token, value = excluded.value",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
+pub(crate) static NEW_ASIDE: Sql = Sql {
+    text: "INSERT INTO quell.aside (number, queue_id, key, id, ready_at, look_at, body)
+           SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[])",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+static MOVED_ASIDE: Sql = Sql {
+    text: "UPDATE quell.aside a SET look_at = u.look_at FROM unnest($1::bigint[], $2::bigint[]) AS u(number, look_at)
+           WHERE a.number = u.number",
+    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
+static GONE_ASIDE: Sql =
+    Sql { text: "DELETE FROM quell.aside WHERE number = ANY($1)", types: &[Type::INT8_ARRAY] };
+static SCHEDULES: Sql = Sql {
+    text: "INSERT INTO quell.schedule (tenant, name, queue_id, key, next_at, body)
+           SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::bigint[], $6::bytea[])
+           ON CONFLICT (tenant, name) DO UPDATE
+           SET queue_id = excluded.queue_id, key = excluded.key, next_at = excluded.next_at, body = excluded.body",
+    types: &[
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT4_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+static GONE_SCHEDULES: Sql = Sql {
+    text: "DELETE FROM quell.schedule s USING unnest($1::text[], $2::text[]) AS w(tenant, name)
+           WHERE s.tenant = w.tenant AND s.name = w.name",
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+};
+static PAUSES: Sql = Sql {
+    text: "INSERT INTO quell.queue_pause (queue, every, tenant, body)
+           SELECT * FROM unnest($1::text[], $2::bool[], $3::text[], $4::bytea[]) ON CONFLICT DO NOTHING",
+    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY],
+};
+static GONE_PAUSES: Sql = Sql {
+    text: "DELETE FROM quell.queue_pause p USING unnest($1::text[], $2::bool[], $3::text[]) AS w(queue, every, tenant)
+           WHERE p.queue = w.queue AND p.every = w.every AND p.tenant = w.tenant",
+    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY],
+};
+static AUDIT: Sql = Sql {
+    text: "INSERT INTO quell.audit (id, at, queue_id, lane_id, run, change, from_state, to_state, verdict, attempt, token,
+                                    upto_seq, next_at, other_run, worker, prior_worker, actor)
+           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::smallint[],
+                                $7::smallint[], $8::smallint[], $9::smallint[], $10::int[], $11::bigint[], $12::bigint[],
+                                $13::bigint[], $14::bigint[], $15::text[], $16::text[], $17::text[])",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
+pub(crate) static DELTAS: Sql = Sql {
+    text: "INSERT INTO quell.queue_delta (queue_id, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
+           SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                                $7::bigint[], $8::bigint[])",
+    types: &[
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+    ],
+};
+static PRIORITIES: Sql = Sql {
+    text: "UPDATE quell.queue q SET priorities = q.priorities | u.bits FROM unnest($1::int[], $2::int[]) AS u(id, bits)
+           WHERE q.id = u.id AND q.priorities & u.bits <> u.bits",
+    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
+};
+/// Those who put the same id aside for a lane that does not exist meet here, since there is no row to meet at. There are
+/// 512 places to meet, because a server has room for a limited number of locks.
+static MEET: Sql = Sql {
+    text: "SELECT pg_advisory_xact_lock(hashtext('quell.aside'), place)
+           FROM (SELECT DISTINCT (hashtextextended(k, 0) & 511)::int AS place FROM unnest($1::text[]) AS k
+                 ORDER BY place) AS places",
+    types: &[Type::TEXT_ARRAY],
+};
+static MET: Sql = Sql {
+    text: "SELECT 1 FROM unnest($1::int[], $2::text[], $3::text[]) AS w(queue_id, key, id)
+           WHERE EXISTS (SELECT 1 FROM quell.aside a WHERE a.id = w.id AND a.queue_id = w.queue_id AND a.key = w.key)
+              OR EXISTS (SELECT 1 FROM quell.lane l WHERE l.queue_id = w.queue_id AND l.key = w.key)
+           LIMIT 1",
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+};
+
+/// The numbers of the queues that changes name.
+struct QueueIds(BTreeMap<Names, Known>);
+
+impl QueueIds {
+    fn of(&self, tenant: &Tenant, queue: &QueueName) -> Result<i32, Trouble> {
+        let known = self.0.get(&(tenant.clone(), queue.clone()));
+        Ok(known.map(|known| known.id).ok_or_else(|| unreadable(format!("queue {queue} has no row")))?)
+    }
+
+    fn of_lane(&self, key: &LaneKey) -> Result<i32, Trouble> {
+        self.of(&key.tenant, &key.queue)
+    }
+}
+
+impl Tx {
+    /// Writes everything and commits. Whatever happens, the transaction has ended then.
+    pub(crate) async fn write(mut self: Box<Self>, changes: Changes) -> RowsResult<()> {
+        match self.prepare(&changes).await {
+            Ok((requests, queues)) => self.finish(requests, queues).await,
+            Err(Stop::Failed(error)) => {
+                let told = trouble(&error);
+                self.give_up(&error).await;
+                Err(told)
+            }
+            Err(Stop::Told(told)) => {
+                quell_store_rows::rows::Rows::rollback(self).await;
+                Err(told)
+            }
+        }
+    }
+
+    /// Everything that has to be known before the one round trip: the numbers of the queues, those that do not exist yet
+    /// made.
+    async fn prepare(&mut self, changes: &Changes) -> Result<(Vec<Request>, BTreeMap<Names, Known>), Stop> {
+        let names = named(changes);
+        let connection = self.connection()?;
+        let cache = &self.shared.queues;
+        cache.learn_names(connection, names.iter()).await?;
+        let unknown: Vec<&Names> = names.iter().filter(|names| cache.get(names).is_none()).collect();
+        let mut queues: BTreeMap<Names, Known> =
+            names.iter().filter_map(|names| Some((names.clone(), cache.get(names)?))).collect();
+        if !unknown.is_empty() {
+            queues.extend(cache.make(connection, &unknown).await?);
+        }
+        let ids = QueueIds(queues);
+        self.meet(changes, &ids).await?;
+        let mut requests = Vec::new();
+        write_erased(changes, &ids, &mut requests)?;
+        write_lanes(changes, &ids, &mut requests)?;
+        write_events(changes, &mut requests);
+        write_runs(changes, &ids, &mut requests)?;
+        write_steps(changes, &mut requests);
+        write_aside(changes, &ids, &mut requests)?;
+        write_schedules(changes, &ids, &mut requests)?;
+        write_pauses(changes, &mut requests);
+        write_audit(changes, &ids, &mut requests)?;
+        write_totals(changes, &ids, &mut requests)?;
+        let QueueIds(mut queues) = ids;
+        raise_priorities(changes, &mut queues, &mut requests);
+        Ok((requests, queues))
+    }
+
+    /// Two who put the same id aside for a lane that does not exist must not both do so.
+    async fn meet(&self, changes: &Changes, ids: &QueueIds) -> Result<(), Stop> {
+        let (mut places, mut queues, mut keys, mut event_ids) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for aside in &changes.new_aside {
+            let event = &aside.event;
+            let NewEventId::Given(id) = &event.id else { continue };
+            if event.delay.is_some() && self.without_lane.contains(&event.lane) {
+                let queue = ids.of_lane(&event.lane)?;
+                places.push(format!("{queue}/{}", event.lane.key.as_str()));
+                queues.push(queue);
+                keys.push(event.lane.key.as_str().to_owned());
+                event_ids.push(id.as_str().to_owned());
+            }
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        let requests: [Request; 2] = [
+            (&MEET, vec![Box::new(places)]),
+            (&MET, vec![Box::new(queues), Box::new(keys), Box::new(event_ids)]),
+        ];
+        let answers = self.connection()?.read(&requests).await?;
+        let met = answers.last().is_some_and(|rows| !rows.is_empty());
+        if met { Err(Stop::Told(Trouble::Again)) } else { Ok(()) }
+    }
+
+    async fn finish(
+        mut self: Box<Self>,
+        requests: Vec<Request>,
+        queues: BTreeMap<Names, Known>,
+    ) -> RowsResult<()> {
+        let together = self.connection()?.together(&requests, Some("COMMIT")).await;
+        let (answers, committed) = match together {
+            Ok(answers) => answers,
+            // Some statement could not be prepared: nothing was sent.
+            Err(error) => {
+                let told = trouble(&error);
+                self.give_up(&error).await;
+                return Err(told);
+            }
+        };
+        // The first that failed says why; those behind it only say that something has.
+        let failed = answers.into_iter().find_map(Result::err);
+        if let Some(error) = failed {
+            // The server says it before it reaches the COMMIT. A connection that is lost says nothing of the COMMIT.
+            let told = if error.as_db_error().is_some() { trouble(&error) } else { at_commit(&error) };
+            if committed.is_err() {
+                self.discard();
+            } else {
+                self.give_up(&error).await;
+            }
+            return Err(told);
+        }
+        if let Err(error) = committed {
+            let told = at_commit(&error);
+            self.discard();
+            return Err(told);
+        }
+        for (names, known) in queues {
+            self.shared.queues.put(names, known);
+        }
+        // It has ended: its connection goes back to the pool as it is.
+        drop(self.connection.take());
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.discard();
+        }
+    }
+}
+
+/// Why a transaction does not get as far as its commit.
+enum Stop {
+    Failed(Error),
+    Told(Trouble),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl From<Trouble> for Stop {
+    fn from(told: Trouble) -> Self {
+        Stop::Told(told)
+    }
+}
+
+impl From<crate::queues::Fault> for Stop {
+    fn from(fault: crate::queues::Fault) -> Self {
+        match fault {
+            crate::queues::Fault::Connection(error) => Stop::Failed(error),
+            crate::queues::Fault::Store(error) => Stop::Told(error.into()),
+        }
+    }
+}
+
+/// Every queue that changes name, in one order for everybody.
+fn named(changes: &Changes) -> BTreeSet<Names> {
+    let of = |key: &LaneKey| (key.tenant.clone(), key.queue.clone());
+    let mut names: BTreeSet<Names> = changes.totals.keys().cloned().collect();
+    let mut last: Option<&LaneKey> = None;
+    for write in &changes.lanes {
+        if last.is_none_or(|last| last.tenant != write.key.tenant || last.queue != write.key.queue) {
+            names.insert(of(&write.key));
+        }
+        last = Some(&write.key);
+    }
+    names.extend(changes.new_runs.iter().chain(&changes.changed_runs).map(|run| of(&run.key)));
+    names.extend(changes.new_aside.iter().map(|aside| of(&aside.event.lane)));
+    names.extend(
+        changes.schedules.iter().map(|row| (row.schedule.tenant.clone(), row.schedule.queue.clone())),
+    );
+    names.extend(changes.erased.iter().map(|(key, _)| of(key)));
+    names.extend(changes.audit.iter().map(|trail| (trail.record.tenant.clone(), trail.record.queue.clone())));
+    names
+}
+
+fn write_erased(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    if changes.erased.is_empty() {
+        return Ok(());
+    }
+    let lanes: Vec<i64> = changes.erased.iter().filter_map(|(_, lane)| maybe_number(*lane)).collect();
+    if !lanes.is_empty() {
+        for sql in [&ERASE_EVENTS, &ERASE_RUNS, &ERASE_STEPS, &ERASE_LANES] {
+            requests.push((sql, vec![Box::new(lanes.clone())]));
+        }
+    }
+    let mut queues = Vec::new();
+    let mut keys = Vec::new();
+    for (key, _) in &changes.erased {
+        queues.push(ids.of_lane(key)?);
+        keys.push(key.key.as_str().to_owned());
+    }
+    for sql in [&ERASE_ASIDE, &ERASE_SCHEDULES] {
+        requests.push((sql, vec![Box::new(queues.clone()), Box::new(keys.clone())]));
+    }
+    Ok(())
+}
+
+/// The id of the claim that holds a lane.
+fn claim_id(write: &LaneWrite) -> Option<String> {
+    let current = write.lane.current.as_ref().filter(|c| c.state == RunState::Running)?;
+    current.claim_id.as_deref().map(|id| clean(id).into_owned())
+}
+
+fn is_held(write: &LaneWrite) -> bool {
+    write.lane.paused.is_some() || write.lane.blocked.is_some()
+}
+
+fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    let mut new: Vec<(i32, &LaneWrite)> = Vec::new();
+    // An append changes neither entries nor who holds the lane.
+    let (mut bodies, mut whole) = (Vec::new(), Vec::new());
+    for write in &changes.lanes {
+        let unchanged = write.was == Some(write.entries) && write.entries.lease.is_none() && !is_held(write);
+        match write.was {
+            None => new.push((ids.of_lane(&write.key)?, write)),
+            Some(was) if unchanged && was.due.is_some() => bodies.push(write),
+            Some(_) => whole.push(write),
+        }
+    }
+    if !new.is_empty() {
+        new.sort_by(|(a, x), (b, y)| (a, &x.key.key).cmp(&(b, &y.key.key)));
+        let of = |f: fn(&LaneWrite) -> i64| -> Value {
+            Box::new(new.iter().map(|(_, w)| f(w)).collect::<Vec<_>>())
+        };
+        let queues: Vec<i32> = new.iter().map(|(queue, _)| *queue).collect();
+        let keys: Vec<String> = new.iter().map(|(_, w)| w.key.key.as_str().to_owned()).collect();
+        let mut values: Vec<Value> = vec![of(|w| number(w.lane.id)), Box::new(queues), Box::new(keys)];
+        values.extend(lane_values(new.iter().map(|(_, w)| *w)));
+        requests.push((&NEW_LANES, values));
+    }
+    if !whole.is_empty() {
+        let numbers: Vec<i64> = whole.iter().map(|w| number(w.lane.id)).collect();
+        let mut values: Vec<Value> = vec![Box::new(numbers)];
+        values.extend(lane_values(whole.iter().copied()));
+        requests.push((&LANES, values));
+    }
+    if !bodies.is_empty() {
+        let numbers: Vec<i64> = bodies.iter().map(|w| number(w.lane.id)).collect();
+        let bodies: Vec<Vec<u8>> = bodies.iter().map(|w| codec::write_lane(&w.lane)).collect();
+        requests.push((&BODIES, vec![Box::new(numbers), Box::new(bodies)]));
+    }
+    Ok(())
+}
+
+/// Due, lease, priority, claim, held and body.
+fn lane_values<'w>(writes: impl Iterator<Item = &'w LaneWrite> + Clone) -> Vec<Value> {
+    vec![
+        Box::new(writes.clone().map(|w| maybe_millis(w.entries.due)).collect::<Vec<_>>()),
+        Box::new(writes.clone().map(|w| maybe_millis(w.entries.lease)).collect::<Vec<_>>()),
+        Box::new(writes.clone().map(|w| i16::from(w.entries.priority)).collect::<Vec<_>>()),
+        Box::new(writes.clone().map(claim_id).collect::<Vec<_>>()),
+        Box::new(writes.clone().map(is_held).collect::<Vec<_>>()),
+        Box::new(writes.map(|w| codec::write_lane(&w.lane)).collect::<Vec<_>>()),
+    ]
+}
+
+fn write_events(changes: &Changes, requests: &mut Vec<Request>) {
+    let gone = &changes.gone_events;
+    if !gone.is_empty() {
+        let (lanes, seqs): (Vec<i64>, Vec<i64>) =
+            gone.iter().map(|(lane, seq, _)| (number(*lane), number(*seq))).unzip();
+        requests.push((&GONE_EVENTS, vec![Box::new(lanes), Box::new(seqs)]));
+    }
+    let changed = &changes.changed_events;
+    if !changed.is_empty() {
+        let of = |f: fn(&EventChange) -> Option<i64>| -> Value {
+            Box::new(changed.iter().map(f).collect::<Vec<_>>())
+        };
+        let payloads: Vec<Option<String>> =
+            changed.iter().map(|c| c.payload.as_ref().map(|p| p.as_str().to_owned())).collect();
+        let values: Vec<Value> = vec![
+            of(|c| Some(number(c.lane))),
+            of(|c| Some(number(c.seq))),
+            of(|c| maybe_number(c.mark)),
+            Box::new(payloads),
+        ];
+        requests.push((&EVENTS, values));
+    }
+    let new = &changes.new_events;
+    if !new.is_empty() {
+        let values: Vec<Value> = vec![
+            Box::new(new.iter().map(|(lane, _)| number(*lane)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| number(k.event.seq)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| k.event.received_at.as_millis()).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| maybe_number(k.mark)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| maybe_number(k.event.was_seq)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| i16::from(k.priority)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| k.event.id.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| k.print.0.to_vec()).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| headers_json(&k.event.headers)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| k.event.payload.as_str().to_owned()).collect::<Vec<_>>()),
+        ];
+        requests.push((&NEW_EVENTS, values));
+    }
+}
+
+fn write_runs(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    for (sql, runs) in [(&NEW_RUNS, &changes.new_runs), (&RUNS, &changes.changed_runs)] {
+        if runs.is_empty() {
+            continue;
+        }
+        let of = |f: fn(&FinishedRun) -> i64| -> Value { Box::new(runs.iter().map(f).collect::<Vec<_>>()) };
+        let queues = runs.iter().map(|run| ids.of_lane(&run.key)).collect::<Result<Vec<i32>, Trouble>>()?;
+        let values: Vec<Value> = vec![
+            of(|run| number(run.lane)),
+            of(|run| number(run.ended.run.number)),
+            Box::new(queues),
+            Box::new(runs.iter().map(|run| state_code(run.ended.state)).collect::<Vec<_>>()),
+            Box::new(runs.iter().map(|run| run.ended.run.marked).collect::<Vec<_>>()),
+            of(|run| run.ended.at.as_millis()),
+            of(|run| number(run.ended.run.count)),
+            of(|run| number(run.ended.run.lo)),
+            of(|run| number(run.ended.run.hi)),
+            Box::new(runs.iter().map(codec::write_run).collect::<Vec<_>>()),
+        ];
+        requests.push((sql, values));
+    }
+    Ok(())
+}
+
+fn write_steps(changes: &Changes, requests: &mut Vec<Request>) {
+    let gone = &changes.gone_steps;
+    if !gone.is_empty() {
+        let (lanes, runs): (Vec<i64>, Vec<i64>) =
+            gone.iter().map(|run: &RunId| (number(run.lane), number(run.number))).unzip();
+        requests.push((&GONE_STEPS, vec![Box::new(lanes), Box::new(runs)]));
+    }
+    let steps = &changes.steps;
+    if !steps.is_empty() {
+        let revision = |revision: u32| i32::try_from(revision).unwrap_or(i32::MAX);
+        let values: Vec<Value> = vec![
+            Box::new(steps.iter().map(|(run, _)| number(run.lane)).collect::<Vec<_>>()),
+            Box::new(steps.iter().map(|(run, _)| number(run.number)).collect::<Vec<_>>()),
+            Box::new(steps.iter().map(|(_, row)| revision(row.revision)).collect::<Vec<_>>()),
+            Box::new(steps.iter().map(|(_, row)| row.name.clone()).collect::<Vec<_>>()),
+            Box::new(steps.iter().map(|(_, row)| row.at.as_millis()).collect::<Vec<_>>()),
+            Box::new(steps.iter().map(|(_, row)| number(row.token)).collect::<Vec<_>>()),
+            Box::new(
+                steps.iter().map(|(_, row)| row.value.as_ref().map(ToString::to_string)).collect::<Vec<_>>(),
+            ),
+        ];
+        requests.push((&STEPS, values));
+    }
+}
+
+/// The columns of [`NEW_ASIDE`].
+pub(crate) fn aside_values(aside: &[(i32, &Aside)]) -> Vec<Value> {
+    vec![
+        Box::new(aside.iter().map(|(_, a)| number(a.number)).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(queue, _)| *queue).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(_, a)| a.event.lane.key.as_str().to_owned()).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(_, a)| a.event.id.id().as_str().to_owned()).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(_, a)| a.ready_at.as_millis()).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(_, a)| a.look_at.as_millis()).collect::<Vec<_>>()),
+        Box::new(aside.iter().map(|(_, a)| codec::write_aside(a)).collect::<Vec<_>>()),
+    ]
+}
+
+fn write_aside(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    if !changes.gone_aside.is_empty() {
+        let numbers: Vec<i64> = changes.gone_aside.iter().map(|a| number(a.number)).collect();
+        requests.push((&GONE_ASIDE, vec![Box::new(numbers)]));
+    }
+    let moved = &changes.moved_aside;
+    if !moved.is_empty() {
+        let (numbers, times): (Vec<i64>, Vec<i64>) =
+            moved.iter().map(|(n, _, at)| (number(*n), at.as_millis())).unzip();
+        requests.push((&MOVED_ASIDE, vec![Box::new(numbers), Box::new(times)]));
+    }
+    if !changes.new_aside.is_empty() {
+        let mut new = Vec::with_capacity(changes.new_aside.len());
+        for aside in &changes.new_aside {
+            new.push((ids.of_lane(&aside.event.lane)?, aside));
+        }
+        requests.push((&NEW_ASIDE, aside_values(&new)));
+    }
+    Ok(())
+}
+
+fn write_schedules(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    let gone = &changes.gone_schedules;
+    if !gone.is_empty() {
+        let (tenants, names): (Vec<String>, Vec<String>) =
+            gone.iter().map(|(tenant, name)| (tenant.as_str().to_owned(), name.as_str().to_owned())).unzip();
+        requests.push((&GONE_SCHEDULES, vec![Box::new(tenants), Box::new(names)]));
+    }
+    let rows = &changes.schedules;
+    if !rows.is_empty() {
+        let queues = rows.iter().map(|row| ids.of(&row.schedule.tenant, &row.schedule.queue));
+        let queues = queues.collect::<Result<Vec<i32>, Trouble>>()?;
+        let values: Vec<Value> = vec![
+            Box::new(rows.iter().map(|row| row.schedule.tenant.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.schedule.name.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(queues),
+            Box::new(rows.iter().map(|row| row.schedule.key.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| maybe_millis(row.next_at)).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(codec::write_schedule).collect::<Vec<_>>()),
+        ];
+        requests.push((&SCHEDULES, values));
+    }
+    Ok(())
+}
+
+fn write_pauses(changes: &Changes, requests: &mut Vec<Request>) {
+    let text = |tenant: &Option<Tenant>| tenant.as_ref().map_or(String::new(), |t| t.as_str().to_owned());
+    let gone = &changes.gone_pauses;
+    if !gone.is_empty() {
+        let values: Vec<Value> = vec![
+            Box::new(gone.iter().map(|(queue, _)| queue.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(gone.iter().map(|(_, tenant)| tenant.is_none()).collect::<Vec<_>>()),
+            Box::new(gone.iter().map(|(_, tenant)| text(tenant)).collect::<Vec<_>>()),
+        ];
+        requests.push((&GONE_PAUSES, values));
+    }
+    let pauses = &changes.pauses;
+    if !pauses.is_empty() {
+        let values: Vec<Value> = vec![
+            Box::new(pauses.iter().map(|(queue, ..)| queue.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(pauses.iter().map(|(_, tenant, _)| tenant.is_none()).collect::<Vec<_>>()),
+            Box::new(pauses.iter().map(|(_, tenant, _)| text(tenant)).collect::<Vec<_>>()),
+            Box::new(pauses.iter().map(|(.., paused)| codec::write_paused(paused)).collect::<Vec<_>>()),
+        ];
+        requests.push((&PAUSES, values));
+    }
+}
+
+fn write_audit(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    let audit = &changes.audit;
+    if audit.is_empty() {
+        return Ok(());
+    }
+    let records = || audit.iter().map(|trail| &trail.record);
+    let queues = records().map(|r| ids.of(&r.tenant, &r.queue)).collect::<Result<Vec<i32>, Trouble>>()?;
+    let text = |text: &Option<String>| text.as_deref().map(|text| clean(text).into_owned());
+    let values: Vec<Value> = vec![
+        Box::new(records().map(|r| number(r.id)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.at.as_millis()).collect::<Vec<_>>()),
+        Box::new(queues),
+        Box::new(audit.iter().map(|trail| maybe_number(trail.lane)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.run.map(|run| number(run.number))).collect::<Vec<_>>()),
+        Box::new(records().map(|r| change_code(r.change)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.from.map(state_code)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.to.map(state_code)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.verdict.map(verdict_code)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| i32::try_from(r.attempt).unwrap_or(i32::MAX)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| number(r.token)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| number(r.upto_seq)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| maybe_millis(r.next_at)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| r.other_run.map(|run| number(run.number))).collect::<Vec<_>>()),
+        Box::new(records().map(|r| text(&r.worker)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| text(&r.prior_worker)).collect::<Vec<_>>()),
+        Box::new(records().map(|r| text(&r.actor)).collect::<Vec<_>>()),
+    ];
+    requests.push((&AUDIT, values));
+    Ok(())
+}
+
+fn write_totals(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    let mut queues = Vec::new();
+    let mut columns: [Vec<i64>; 7] = Default::default();
+    for ((tenant, queue), delta) in changes.totals.iter().filter(|(_, delta)| !delta.is_zero()) {
+        queues.push(ids.of(tenant, queue)?);
+        for (column, value) in columns.iter_mut().zip(delta.values()) {
+            column.push(value);
+        }
+    }
+    if !queues.is_empty() {
+        let mut values: Vec<Value> = vec![Box::new(queues)];
+        values.extend(columns.into_iter().map(|column| Box::new(column) as Value));
+        requests.push((&DELTAS, values));
+    }
+    Ok(())
+}
+
+/// A claim looks for lanes by the priorities of their queue: one that is new there is written down first. Last of all,
+/// because all appends of that queue would wait for it.
+fn raise_priorities(changes: &Changes, queues: &mut BTreeMap<Names, Known>, requests: &mut Vec<Request>) {
+    let mut raised: BTreeMap<i32, i32> = BTreeMap::new();
+    for write in changes.lanes.iter().filter(|w| w.entries.due.is_some()) {
+        let known = queues.get_mut(&(write.key.tenant.clone(), write.key.queue.clone()));
+        let bit = 1 << write.entries.priority.min(quell_core::limits::PRIORITY_MAX);
+        if let Some(known) = known.filter(|known| known.priorities & bit == 0) {
+            known.priorities |= bit;
+            *raised.entry(known.id).or_default() |= bit;
+        }
+    }
+    if !raised.is_empty() {
+        let (ids, bits): (Vec<i32>, Vec<i32>) = raised.into_iter().unzip();
+        requests.push((&PRIORITIES, vec![Box::new(ids), Box::new(bits)]));
+    }
+}

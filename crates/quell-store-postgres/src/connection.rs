@@ -1,0 +1,273 @@
+//! Connections: a pool of them, each statement sent in the way that the URL chose, and the texts for those that fail.
+//!
+//! Statements name their tables with the schema `quell`, which is replaced by the store's own: nothing depends on
+//! `search_path`. By name, a statement is prepared once per connection and its plan kept for good; without, it is sent
+//! whole with the types of its values, in one round trip and with nothing left behind in the session.
+//!
+//! Requests on one connection travel together when their futures are polled together: the driver sends each at its first
+//! poll. That needs statements that are ready ([`Connection::ready`]), because preparing one waits for an answer.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row, Statement};
+
+use crate::error::cause;
+use crate::options::{Options, StatementMode, Tls};
+use crate::tls;
+
+/// A server that does not answer within this time is not reachable.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+/// A call that gets no connection within this time is refused.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// A statement with the types of its values.
+pub(crate) struct Sql {
+    pub(crate) text: &'static str,
+    pub(crate) types: &'static [Type],
+}
+
+/// A value on its way to the server.
+pub(crate) type Value = Box<dyn ToSql + Sync + Send>;
+
+/// A statement with its values.
+pub(crate) type Request = (&'static Sql, Vec<Value>);
+
+/// A statement that can be sent without asking anything first.
+pub(crate) enum Ready {
+    Named(Statement),
+    Whole(Cow<'static, str>, &'static [Type]),
+}
+
+/// The plans of hot statements go by indexes whatever the statistics say: they are made when the tables are empty, and
+/// kept. Compiling them would take longer than running them.
+pub(crate) const PLANNING: &str = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET lock_timeout = 5000";
+
+/// Where connections come from.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pool: Pool,
+    mode: StatementMode,
+    schema: String,
+    place: String,
+    database: String,
+    user: String,
+    tls: Tls,
+}
+
+impl Connections {
+    pub(crate) fn new(options: &Options) -> StoreResult<Self> {
+        let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(options.config.clone(), tls::connector(options)?, settings);
+        let mut builder = Pool::builder(manager)
+            .max_size(options.pool)
+            .wait_timeout(Some(WAIT))
+            .create_timeout(Some(CONNECT + Duration::from_secs(1)))
+            .runtime(Runtime::Tokio1);
+        if options.statement_mode == StatementMode::Named {
+            builder = builder.post_create(Hook::async_fn(|client, _| {
+                Box::pin(async move { client.batch_execute(PLANNING).await.map_err(HookError::Backend) })
+            }));
+        }
+        let pool = builder
+            .build()
+            .map_err(|e| StoreError::unavailable(format!("no pool of connections can be made: {e}")))?;
+        Ok(Connections {
+            pool,
+            mode: options.statement_mode,
+            schema: options.schema.clone(),
+            place: options.place(),
+            database: options.database().to_owned(),
+            user: options.user().to_owned(),
+            tls: options.tls,
+        })
+    }
+
+    pub(crate) async fn get(&self) -> StoreResult<Connection> {
+        match self.pool.get().await {
+            Ok(object) => Ok(Connection { object, mode: self.mode, schema: self.schema.clone() }),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    pub(crate) fn mode(&self) -> StatementMode {
+        self.mode
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.close();
+    }
+
+    fn refused(&self, error: PoolError) -> StoreError {
+        let (place, seconds) = (&self.place, WAIT.as_secs());
+        match error {
+            PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => StoreError::unavailable(format!(
+                "all connections to {place} have been busy for {seconds} s; nothing was stored, try again or raise pool= \
+                 in the URL"
+            )),
+            PoolError::Timeout(_) => self.unreachable("no answer in time"),
+            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+                self.not_connected(&error)
+            }
+            other => StoreError::unavailable(format!("no connection to {place}: {other}")),
+        }
+    }
+
+    fn unreachable(&self, why: &str) -> StoreError {
+        let place = &self.place;
+        StoreError::unavailable(format!(
+            "cannot reach PostgreSQL at {place} ({why}); is it running there, and are host and port right?"
+        ))
+    }
+
+    /// Why there is no connection: what happened, where, what to do. Never the password.
+    fn not_connected(&self, error: &Error) -> StoreError {
+        let (place, user, database) = (&self.place, &self.user, &self.database);
+        let invalid = |detail: String| StoreError::new(ErrorKind::Invalid, detail);
+        let said = cause(error);
+        match error.code() {
+            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+                invalid(format!(
+                    "PostgreSQL at {place} does not let user {user} in ({said}); check user and password in the URL, and \
+                 pg_hba.conf on the server"
+                ))
+            }
+            Some(&SqlState::INVALID_CATALOG_NAME) => invalid(format!(
+                "there is no database {database} at {place}; make it with CREATE DATABASE {database}, or name another in \
+                 the URL"
+            )),
+            Some(&SqlState::TOO_MANY_CONNECTIONS) => StoreError::unavailable(format!(
+                "PostgreSQL at {place} has no connection left ({said}); lower pool= in the URL or raise max_connections"
+            )),
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => invalid(format!(
+                "user {user} may not connect to {place} ({said}); GRANT CONNECT ON DATABASE {database} TO {user}"
+            )),
+            Some(_) => {
+                StoreError::unavailable(format!("PostgreSQL at {place} takes no connection now: {said}"))
+            }
+            None if said.contains("does not support TLS") => invalid(format!(
+                "PostgreSQL at {place} offers no TLS, and sslmode={} demands it; turn ssl on at the server, or use \
+                 sslmode=prefer where the network is trusted",
+                if self.tls == Tls::VerifyFull { "verify-full" } else { "require" }
+            )),
+            None if said.contains("TLS handshake") => invalid(format!(
+                "the TLS handshake with PostgreSQL at {place} failed ({said}); with sslmode=verify-full the certificate \
+                 must name the host and be signed by a certificate that is trusted (sslrootcert=)"
+            )),
+            None if said.contains("password missing") => invalid(format!(
+                "PostgreSQL at {place} wants a password for user {user} and the URL has none; add it, or set PGPASSWORD"
+            )),
+            None => self.unreachable(&said),
+        }
+    }
+}
+
+/// One connection, on loan from the pool.
+pub(crate) struct Connection {
+    object: Object,
+    mode: StatementMode,
+    schema: String,
+}
+
+impl Connection {
+    pub(crate) fn text(&self, sql: &'static str) -> Cow<'static, str> {
+        in_schema(sql, &self.schema)
+    }
+
+    /// Makes a statement ready to be sent.
+    pub(crate) async fn ready(&self, sql: &Sql) -> Result<Ready, Error> {
+        let text = self.text(sql.text);
+        match self.mode {
+            StatementMode::Named => {
+                self.object.prepare_typed_cached(&text, sql.types).await.map(Ready::Named)
+            }
+            StatementMode::Unnamed => Ok(Ready::Whole(text, sql.types)),
+        }
+    }
+
+    /// Sends a statement that is ready, at the first poll.
+    pub(crate) async fn send(
+        &self,
+        ready: &Ready,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        match ready {
+            Ready::Named(statement) => self.object.query(statement, values).await,
+            Ready::Whole(text, types) => {
+                let typed: Vec<_> = values.iter().copied().zip(types.iter().cloned()).collect();
+                self.object.query_typed(text, &typed).await
+            }
+        }
+    }
+
+    pub(crate) async fn query(&self, sql: &Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        let ready = self.ready(sql).await?;
+        self.send(&ready, values).await
+    }
+
+    /// Sends statements together, in one round trip, with a last one without values if there is one: what each of them
+    /// was answered.
+    pub(crate) async fn together(
+        &self,
+        requests: &[Request],
+        last: Option<&str>,
+    ) -> Result<(Vec<Result<Vec<Row>, Error>>, Result<(), Error>), Error> {
+        let mut ready = Vec::with_capacity(requests.len());
+        for (sql, _) in requests {
+            ready.push(self.ready(sql).await?);
+        }
+        let sent = requests.iter().zip(&ready).map(|((_, values), ready)| async move {
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|v| &**v as _).collect();
+            self.send(ready, &values).await
+        });
+        // Polled one after the other, so sent in this order: a list of more than thirty is not.
+        debug_assert!(requests.len() <= 30);
+        let end = async {
+            match last {
+                Some(text) => self.batch(text).await,
+                None => Ok(()),
+            }
+        };
+        Ok(futures_util::future::join(futures_util::future::join_all(sent), end).await)
+    }
+
+    /// The same for reads: all answers, or the first error.
+    pub(crate) async fn read(&self, requests: &[Request]) -> Result<Vec<Vec<Row>>, Error> {
+        let (answers, _) = self.together(requests, None).await?;
+        answers.into_iter().collect()
+    }
+
+    /// Statements without values, one after the other.
+    pub(crate) async fn batch(&self, text: &str) -> Result<(), Error> {
+        self.object.batch_execute(text).await
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.object.is_closed()
+    }
+
+    /// Closes it instead of giving it back: the server rolls back whatever was open.
+    pub(crate) fn discard(self) {
+        drop(Object::take(self.object));
+    }
+}
+
+/// The statement with the store's own schema in place of `quell`.
+pub(crate) fn in_schema(sql: &'static str, schema: &str) -> Cow<'static, str> {
+    if schema == "quell" {
+        Cow::Borrowed(sql)
+    } else {
+        Cow::Owned(sql.replace("quell.", &format!("{schema}.")))
+    }
+}

@@ -1,0 +1,80 @@
+//! Outlook: what every queue has waiting, by the first entries of its indexes: nothing is counted but leases, and those not
+//! for ever.
+
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::limits;
+use quell_store_rows::rows::{Outlook, QueueOutlook};
+use tokio_postgres::Row;
+
+use crate::Shared;
+use crate::connection::Sql;
+use crate::error::not_done;
+use crate::rows::{count, get, maybe_time, queue_name, tenant};
+use crate::tx::store_time;
+
+/// Leases are counted up to here: whoever is bounded by more than that is counted exactly when it claims.
+static OUTLOOK: Sql = Sql {
+    text: "WITH moment AS MATERIALIZED (
+             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset FROM quell.meta)
+           SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
+             EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
+             (SELECT count(*) FROM (SELECT 1 FROM quell.lane WHERE queue_id = q.id AND lease_at IS NOT NULL LIMIT 1000) r),
+             ARRAY(SELECT (SELECT due_at FROM quell.lane
+                           WHERE queue_id = q.id AND priority = p AND due_at IS NOT NULL ORDER BY due_at LIMIT 1)
+                   FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
+             (SELECT lease_at FROM quell.lane WHERE queue_id = q.id AND lease_at IS NOT NULL ORDER BY lease_at LIMIT 1),
+             (SELECT lease_at FROM quell.lane WHERE queue_id = q.id AND lease_at > m.clock + m.test_offset
+              ORDER BY lease_at LIMIT 1),
+             (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
+             (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)
+           FROM moment m LEFT JOIN quell.queue q ON true",
+    types: &[],
+};
+
+pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
+    let connection = shared.connections.get().await?;
+    let rows = match connection.query(&OUTLOOK, &[]).await {
+        Ok(rows) => rows,
+        // It had died in the pool: a read can be repeated.
+        Err(error) if error.is_closed() => {
+            connection.discard();
+            let connection = shared.connections.get().await?;
+            connection.query(&OUTLOOK, &[]).await.map_err(|e| not_done(&e))?
+        }
+        Err(error) => return Err(not_done(&error)),
+    };
+    let now = rows.first().map_or(Ok(Timestamp::default()), store_time)?;
+    let mut queues = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: Option<i32> = get(row, 2)?;
+        if let Some(id) = id {
+            queues.push(queue_outlook(shared, id, row)?);
+        }
+    }
+    Ok(Outlook { now, queues })
+}
+
+fn queue_outlook(shared: &Shared, id: i32, row: &Row) -> StoreResult<QueueOutlook> {
+    let (tenant, queue) = (tenant(get(row, 3)?)?, queue_name(get(row, 4)?)?);
+    let priorities: i32 = get(row, 5)?;
+    let known = crate::queues::Known { id, priorities };
+    let names = (tenant, queue);
+    if shared.queues.get(&names).is_none_or(|old| old.priorities != priorities) {
+        shared.queues.put(names.clone(), known);
+    }
+    let firsts: Vec<Option<i64>> = get(row, 8)?;
+    let levels = (0..=limits::PRIORITY_MAX).filter(|p| priorities >> p & 1 == 1).zip(firsts);
+    let (tenant, queue) = names;
+    Ok(QueueOutlook {
+        tenant,
+        queue,
+        paused: get(row, 6)?,
+        running: count(row, 7)?,
+        levels: levels.filter_map(|(p, first)| Some((p, Timestamp::from_millis(first?)))).collect(),
+        first_lease: maybe_time(row, 9)?,
+        later_lease: maybe_time(row, 10)?,
+        first_aside: maybe_time(row, 11)?,
+        first_fire: maybe_time(row, 12)?,
+    })
+}

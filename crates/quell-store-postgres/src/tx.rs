@@ -1,0 +1,586 @@
+//! One transaction: lanes are locked first, in the order of their numbers, then everything else is read (`find.rs`), then
+//! everything is written and committed in one round trip (`commit.rs`).
+//!
+//! READ COMMITTED: a row that was waited for is read again after its lock is held, and each later statement sees what was
+//! committed before it. So what belongs to a lane is read in statements behind the one that locks it, never in the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use quell_core::aside::Aside;
+use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::schedule::ScheduleRow;
+use quell_core::store::{Purge, PurgeWhat};
+use quell_store_rows::changes::Changes;
+use quell_store_rows::codec;
+use quell_store_rows::rows::{
+    Found, LaneAt, Lanes, Patience, Pick, Purgeable, Rows, RowsResult, Trouble, Want,
+};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row};
+
+use crate::Shared;
+use crate::connection::{Connection, Sql, Value};
+use crate::error::{self, spoils_connection, trouble};
+use crate::options::StatementMode;
+use crate::queues::{Fault, Names};
+use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, stored_lane, time};
+
+/// How long a claim waits for a lane that is overdue and always locked.
+const SHORT_WAIT: Duration = Duration::from_millis(50);
+/// Overdue lanes that one claim waits for.
+const SHORT_WAITS: usize = 4;
+/// A transaction that was given up is ended within this time, or with its connection.
+const ROLLBACK: Duration = Duration::from_secs(10);
+/// Connections that turn out to be dead when they are used: after a restart of the server there may be several.
+const DEAD_CONNECTIONS: usize = 4;
+
+/// The server's time, the offset of tests, and whether anything may be written.
+static BEGIN: Sql = Sql {
+    text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed FROM quell.meta",
+    types: &[],
+};
+/// The same for sessions that keep no settings.
+static BEGIN_UNNAMED: Sql = Sql {
+    text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed,
+                  set_config('lock_timeout', '5000', true), set_config('jit', 'off', true) FROM quell.meta",
+    types: &[],
+};
+static LOCK_KEYS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM unnest($1::int[], $2::text[]) AS w(queue_id, key)
+         JOIN quell.lane l ON l.queue_id = w.queue_id AND l.key = w.key ORDER BY l.id FOR UPDATE OF l"
+    ),
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
+};
+/// Lanes that somebody else has locked come without a body.
+static TRY_KEYS: Sql = Sql {
+    text: "WITH wanted AS MATERIALIZED (
+             SELECT l.id, l.queue_id, l.key FROM unnest($1::int[], $2::text[]) AS w(queue_id, key)
+             JOIN quell.lane l ON l.queue_id = w.queue_id AND l.key = w.key),
+           locked AS MATERIALIZED (
+             SELECT l.id, l.due_at, l.lease_at, l.priority, l.body FROM quell.lane l
+             WHERE l.id = ANY(ARRAY(SELECT id FROM wanted)) ORDER BY l.id FOR UPDATE SKIP LOCKED)
+           SELECT wanted.queue_id, wanted.key, locked.due_at, locked.lease_at, locked.priority, locked.body, wanted.id
+           FROM wanted LEFT JOIN locked ON locked.id = wanted.id",
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
+};
+static LOCK_IDS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM quell.lane l WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+static TRY_IDS: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM quell.lane l WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE SKIP LOCKED"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+static EXISTING: Sql =
+    Sql { text: "SELECT id FROM quell.lane WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
+static DUE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM unnest($1::int[], $2::smallint[], $3::bigint[]) AS p(queue_id, priority, most)
+         CROSS JOIN LATERAL (
+           SELECT * FROM quell.lane
+           WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $4
+           ORDER BY due_at LIMIT p.most FOR UPDATE SKIP LOCKED) l"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
+};
+/// The first few of each level that have been due for too long, whoever has them locked.
+static OVERDUE: Sql = Sql {
+    text: "SELECT l.id, l.due_at FROM unnest($1::int[], $2::smallint[]) AS p(queue_id, priority)
+           CROSS JOIN LATERAL (
+             SELECT id, due_at FROM quell.lane
+             WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $3
+             ORDER BY due_at LIMIT 4) l",
+    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8],
+};
+static LOCK_DUE: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM quell.lane l WHERE l.id = ANY($1) AND l.due_at <= $2 ORDER BY l.id FOR UPDATE"
+    ),
+    types: &[Type::INT8_ARRAY, Type::INT8],
+};
+static EXPIRED: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM unnest($1::int[]) AS q(id)
+         CROSS JOIN LATERAL (
+           SELECT * FROM quell.lane WHERE queue_id = q.id AND lease_at <= $2
+           ORDER BY lease_at LIMIT $3 FOR UPDATE SKIP LOCKED) l
+         ORDER BY l.lease_at LIMIT $3"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT8, Type::INT8],
+};
+static CLAIMED: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM quell.lane l WHERE l.claim_id = $1 ORDER BY l.id FOR UPDATE"
+    ),
+    types: &[Type::TEXT],
+};
+static READY: Sql = Sql {
+    text: "SELECT a.look_at, a.body FROM unnest($1::int[]) AS q(id)
+           CROSS JOIN LATERAL (
+             SELECT * FROM quell.aside WHERE queue_id = q.id AND look_at <= $2
+             ORDER BY look_at, ready_at, number LIMIT $3 FOR UPDATE SKIP LOCKED) a
+           ORDER BY a.look_at, a.ready_at, a.number LIMIT $3",
+    types: &[Type::INT4_ARRAY, Type::INT8, Type::INT8],
+};
+static FIRES: Sql = Sql {
+    text: "SELECT s.body FROM quell.schedule s WHERE s.queue_id = ANY($1) AND s.next_at <= $2
+           ORDER BY s.tenant, s.name FOR UPDATE SKIP LOCKED",
+    types: &[Type::INT4_ARRAY, Type::INT8],
+};
+static LOCK_QUEUE: Sql =
+    Sql { text: "SELECT id FROM quell.queue WHERE id = $1 FOR UPDATE", types: &[Type::INT4] };
+static RUNNING: Sql = Sql {
+    text: "SELECT count(*) FROM quell.lane WHERE queue_id = $1 AND lease_at IS NOT NULL",
+    types: &[Type::INT4],
+};
+static DEAD: Sql = Sql {
+    text: "SELECT r.lane_id, r.number FROM quell.run r JOIN quell.lane l ON l.id = r.lane_id
+           WHERE r.state = 4 AND r.count > 0 AND l.queue_id = ANY($1) AND ($2::text IS NULL OR l.key = $2)
+           ORDER BY r.id LIMIT $3",
+    types: &[Type::INT4_ARRAY, Type::TEXT, Type::INT8],
+};
+static DELAYED: Sql = Sql {
+    text: "SELECT look_at, body FROM quell.aside WHERE queue_id = ANY($1) AND ($2::text IS NULL OR key = $2)
+           ORDER BY number LIMIT $3",
+    types: &[Type::INT4_ARRAY, Type::TEXT, Type::INT8],
+};
+/// Whoever is not idle: that some of their events are buffered is in the body.
+static BUSY: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM quell.lane l WHERE l.queue_id = ANY($1) AND ($2::text IS NULL OR l.key = $2) AND l.id > $3
+           AND (l.due_at IS NOT NULL OR l.lease_at IS NOT NULL OR l.held)
+         ORDER BY l.id LIMIT $4"
+    ),
+    types: &[Type::INT4_ARRAY, Type::TEXT, Type::INT8, Type::INT8],
+};
+static QUEUES_OF: Sql = Sql {
+    text: "SELECT id, tenant, name, priorities FROM quell.queue WHERE name = $1 AND ($2::text IS NULL OR tenant = $2)",
+    types: &[Type::TEXT, Type::TEXT],
+};
+
+/// One transaction under way.
+pub(crate) struct Tx {
+    /// Gone when the transaction has ended.
+    pub(crate) connection: Option<Connection>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) now: Timestamp,
+    /// Keys that were asked for and have no lane.
+    pub(crate) without_lane: HashSet<LaneKey>,
+}
+
+/// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
+/// that another claim had locked has another entry by then.
+#[derive(Default)]
+pub(crate) struct Skipped(Mutex<HashMap<u64, i64>>);
+
+impl Skipped {
+    /// Those of these lanes that have been skipped before.
+    fn again(&self, now: &[(u64, i64)]) -> Vec<u64> {
+        let mut before = self.0.lock().expect("no panic happens while it is locked");
+        let again = now.iter().filter(|(id, due)| before.get(id) == Some(due)).map(|(id, _)| *id).collect();
+        *before = now.iter().copied().collect();
+        again
+    }
+}
+
+impl Tx {
+    pub(crate) async fn begin(shared: &Arc<Shared>) -> RowsResult<Tx> {
+        for _ in 0..DEAD_CONNECTIONS {
+            let connection = shared.connections.get().await?;
+            match Tx::begin_on(&connection, shared).await {
+                Ok((now, sealed)) => {
+                    let tx = Tx {
+                        connection: Some(connection),
+                        shared: shared.clone(),
+                        now,
+                        without_lane: HashSet::new(),
+                    };
+                    return match sealed {
+                        None => Ok(tx),
+                        Some(why) => {
+                            Box::new(tx).rollback().await;
+                            Err(StoreError::unavailable(format!("the store is sealed: {why}")).into())
+                        }
+                    };
+                }
+                // It had died in the pool, and nothing has been asked for yet.
+                Err(Fault::Connection(error)) if error.is_closed() || connection.is_closed() => {
+                    connection.discard();
+                }
+                Err(fault) => {
+                    connection.discard();
+                    return Err(shared.fault(fault));
+                }
+            }
+        }
+        Err(StoreError::unavailable("every connection to PostgreSQL was lost; nothing was stored, try again")
+            .into())
+    }
+
+    async fn begin_on(
+        connection: &Connection,
+        shared: &Shared,
+    ) -> Result<(Timestamp, Option<String>), Fault> {
+        let named = shared.connections.mode() == StatementMode::Named;
+        let ready = connection.ready(if named { &BEGIN } else { &BEGIN_UNNAMED }).await?;
+        let (begun, rows) =
+            futures_util::future::join(connection.batch("BEGIN"), connection.send(&ready, &[])).await;
+        begun?;
+        let rows = rows?;
+        let row = rows.first().ok_or_else(|| error::unreadable("the table meta is empty"))?;
+        Ok((store_time(row)?, get(row, 2)?))
+    }
+
+    pub(crate) fn connection(&self) -> RowsResult<&Connection> {
+        let ended = || StoreError::new(ErrorKind::Corrupt, "this transaction has ended");
+        Ok(self.connection.as_ref().ok_or_else(ended)?)
+    }
+
+    async fn lock(
+        &self,
+        sql: &Sql,
+        values: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> RowsResult<Vec<LaneAt>> {
+        let rows = self.connection()?.query(sql, values).await.map_err(|e| trouble(&e))?;
+        self.lanes_at(&rows).await
+    }
+
+    /// Lanes with the names of their queues.
+    async fn lanes_at(&self, rows: &[Row]) -> RowsResult<Vec<LaneAt>> {
+        let stored: Vec<_> = rows.iter().map(|row| stored_lane(row, 0)).collect::<StoreResult<_>>()?;
+        let queues = &self.shared.queues;
+        let ids = stored.iter().map(|l| l.queue).collect::<BTreeSet<_>>().into_iter();
+        queues.learn_ids(self.connection()?, ids).await.map_err(|fault| self.shared.fault(fault))?;
+        let mut names: HashMap<i32, Names> = HashMap::new();
+        let mut lanes = Vec::with_capacity(stored.len());
+        for lane in stored {
+            let names = match names.entry(lane.queue) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(place) => {
+                    let known = queues.names(lane.queue);
+                    place.insert(known.ok_or_else(|| crate::rows::lost_queue(lane.queue))?)
+                }
+            };
+            lanes.push(LaneAt { key: lane_key(names, lane.key), lane: lane.lane, entries: lane.entries });
+        }
+        Ok(lanes)
+    }
+
+    /// The numbers of queues, where they exist.
+    pub(crate) async fn queue_ids(&self, names: &[Names]) -> RowsResult<Vec<Option<i32>>> {
+        let queues = &self.shared.queues;
+        queues
+            .learn_names(self.connection()?, names.iter())
+            .await
+            .map_err(|fault| self.shared.fault(fault))?;
+        Ok(names.iter().map(|names| queues.get(names).map(|known| known.id)).collect())
+    }
+
+    async fn known_ids(&self, names: &[(Tenant, QueueName)]) -> RowsResult<Vec<i32>> {
+        Ok(self.queue_ids(names).await?.into_iter().flatten().collect())
+    }
+
+    /// The numbers of the queues of these lanes, those once each that exist.
+    pub(crate) async fn ids_of<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k LaneKey>,
+    ) -> RowsResult<BTreeMap<Names, i32>> {
+        let names: BTreeSet<Names> = keys.map(|key| (key.tenant.clone(), key.queue.clone())).collect();
+        let names: Vec<Names> = names.into_iter().collect();
+        let ids = self.queue_ids(&names).await?;
+        Ok(names.into_iter().zip(ids).filter_map(|(names, id)| Some((names, id?))).collect())
+    }
+
+    /// Waits a short while for lanes that are overdue and were skipped before.
+    async fn wait_for(&self, ids: &[u64]) -> RowsResult<Vec<LaneAt>> {
+        let connection = self.connection()?;
+        let wait = SHORT_WAIT.as_millis();
+        let begin = format!("SAVEPOINT short; SET LOCAL lock_timeout = {wait}");
+        connection.batch(&begin).await.map_err(|e| trouble(&e))?;
+        let numbers: Vec<i64> = ids.iter().map(|id| number(*id)).collect();
+        let rows = connection.query(&LOCK_DUE, &[&numbers, &self.now.as_millis()]).await;
+        let rows = match rows {
+            // Rolling back to the savepoint gives the time limit back, too.
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                connection.batch("ROLLBACK TO short").await.map_err(|e| trouble(&e))?;
+                return Ok(Vec::new());
+            }
+            rows => rows.map_err(|e| trouble(&e))?,
+        };
+        connection.batch("SET LOCAL lock_timeout = 5000").await.map_err(|e| trouble(&e))?;
+        self.lanes_at(&rows).await
+    }
+
+    async fn end(connection: Connection) {
+        let ended = tokio::time::timeout(ROLLBACK, connection.batch("ROLLBACK")).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            connection.discard();
+        }
+    }
+
+    /// Ends the transaction after an error, so that it holds no lock while its owner decides what to do.
+    pub(crate) async fn give_up(mut self: Box<Self>, error: &Error) {
+        if let Some(connection) = self.connection.take() {
+            if spoils_connection(error) {
+                connection.discard();
+            } else {
+                Tx::end(connection).await;
+            }
+        }
+    }
+}
+
+/// Store time: the server's clock, moved by tests.
+pub(crate) fn store_time(row: &Row) -> StoreResult<Timestamp> {
+    let (clock, offset): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+    let offset = if cfg!(feature = "test-clock") { offset } else { 0 };
+    Ok(Timestamp::from_millis(clock + offset))
+}
+
+/// A transaction that nobody ended is rolled back, apart from whoever dropped it.
+impl Drop for Tx {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !connection.is_closed() => drop(runtime.spawn(Tx::end(connection))),
+            _ => connection.discard(),
+        }
+    }
+}
+
+pub(crate) fn read_aside(row: &Row) -> StoreResult<Aside> {
+    // What changes after it was written is kept beside the bytes.
+    Ok(Aside { look_at: time(row, 0)?, ..codec::read_aside(get(row, 1)?)? })
+}
+
+#[async_trait]
+impl Rows for Tx {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn lanes(&mut self, keys: &[LaneKey], patience: Patience) -> RowsResult<Lanes> {
+        let ids = self.ids_of(keys.iter()).await?;
+        let mut wanted: Vec<(i32, &str)> = Vec::with_capacity(keys.len());
+        let mut last: Option<(&Tenant, &QueueName, Option<i32>)> = None;
+        for key in keys {
+            // Keys come sorted: those of one queue follow one another.
+            let id = match last {
+                Some((tenant, queue, id)) if *tenant == key.tenant && *queue == key.queue => id,
+                _ => ids.get(&(key.tenant.clone(), key.queue.clone())).copied(),
+            };
+            last = Some((&key.tenant, &key.queue, id));
+            wanted.extend(id.map(|id| (id, key.key.as_str())));
+        }
+        let mut found = Lanes::default();
+        if !wanted.is_empty() {
+            let (queues, texts): (Vec<i32>, Vec<&str>) = wanted.into_iter().unzip();
+            match patience {
+                Patience::Answer => found.lanes = self.lock(&LOCK_KEYS, &[&queues, &texts]).await?,
+                Patience::None => {
+                    let rows = self.connection()?.query(&TRY_KEYS, &[&queues, &texts]).await;
+                    let rows = rows.map_err(|e| trouble(&e))?;
+                    let (mut locked, mut busy) = (Vec::new(), Vec::new());
+                    for row in rows {
+                        let body: Option<&[u8]> = get(&row, 5)?;
+                        if body.is_some() { locked.push(row) } else { busy.push(row) }
+                    }
+                    found.lanes = self.lanes_at(&locked).await?;
+                    let names: BTreeMap<i32, Names> =
+                        ids.iter().map(|(names, id)| (*id, names.clone())).collect();
+                    for row in &busy {
+                        let queue: i32 = get(row, 0)?;
+                        let names = names.get(&queue).ok_or_else(|| crate::rows::lost_queue(queue))?;
+                        found.busy.push(lane_key(names, key(get(row, 1)?)?));
+                    }
+                }
+            }
+        }
+        let seen: HashSet<&LaneKey> = found.lanes.iter().map(|at| &at.key).chain(&found.busy).collect();
+        self.without_lane.extend(keys.iter().filter(|key| !seen.contains(key)).cloned());
+        Ok(found)
+    }
+
+    async fn lanes_by_id(&mut self, ids: &[u64], patience: Patience) -> RowsResult<Lanes> {
+        let numbers: Vec<i64> = ids.iter().map(|id| number(*id)).collect();
+        if patience == Patience::Answer {
+            let lanes = self.lock(&LOCK_IDS, &[&numbers]).await?;
+            return Ok(Lanes { lanes, ..Lanes::default() });
+        }
+        let lanes = self.lock(&TRY_IDS, &[&numbers]).await?;
+        let mut busy_ids = Vec::new();
+        if lanes.len() < ids.len() {
+            let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
+            let others: Vec<i64> =
+                ids.iter().filter(|id| !locked.contains(id)).map(|id| number(*id)).collect();
+            let rows = self.connection()?.query(&EXISTING, &[&others]).await.map_err(|e| trouble(&e))?;
+            busy_ids = rows.iter().map(|row| count(row, 0)).collect::<StoreResult<_>>()?;
+        }
+        Ok(Lanes { lanes, busy_ids, ..Lanes::default() })
+    }
+
+    async fn due(&mut self, picks: &[Pick]) -> RowsResult<Vec<LaneAt>> {
+        let names: Vec<Names> = picks.iter().map(|p| (p.tenant.clone(), p.queue.clone())).collect();
+        let ids = self.queue_ids(&names).await?;
+        let (mut queues, mut levels, mut most) = (Vec::new(), Vec::new(), Vec::new());
+        for (pick, id) in picks.iter().zip(ids) {
+            let Some(id) = id else { continue };
+            queues.push(id);
+            levels.push(i16::from(pick.priority));
+            most.push(number(pick.most as u64));
+        }
+        let overdue = self.now.before(quell_store_rows::OVERDUE).as_millis();
+        let due: Vec<Value> = vec![
+            Box::new(queues.clone()),
+            Box::new(levels.clone()),
+            Box::new(most),
+            Box::new(self.now.as_millis()),
+        ];
+        let late: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(overdue)];
+        let requests = [(&DUE, due), (&OVERDUE, late)];
+        let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
+        let [due, late] = &answers[..] else { return Ok(Vec::new()) };
+        let mut lanes = self.lanes_at(due).await?;
+        let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
+        let mut skipped = Vec::new();
+        for row in late {
+            let id = count(row, 0)?;
+            if !locked.contains(&id) {
+                skipped.push((id, get(row, 1)?));
+            }
+        }
+        let mut again = self.shared.skipped.again(&skipped);
+        again.truncate(SHORT_WAITS);
+        if !again.is_empty() {
+            lanes.extend(self.wait_for(&again).await?);
+        }
+        Ok(lanes)
+    }
+
+    async fn expired(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<LaneAt>> {
+        let ids = self.known_ids(queues).await?;
+        self.lock(&EXPIRED, &[&ids, &self.now.as_millis(), &number(most as u64)]).await
+    }
+
+    async fn claimed(&mut self, claim_id: &str) -> RowsResult<Vec<LaneAt>> {
+        self.lock(&CLAIMED, &[&clean(claim_id)]).await
+    }
+
+    async fn ready(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<Aside>> {
+        let ids = self.known_ids(queues).await?;
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&ids, &self.now.as_millis(), &number(most as u64)];
+        let rows = self.connection()?.query(&READY, &values).await.map_err(|e| trouble(&e))?;
+        Ok(rows.iter().map(read_aside).collect::<StoreResult<_>>()?)
+    }
+
+    async fn fires(&mut self, queues: &[(Tenant, QueueName)]) -> RowsResult<Vec<ScheduleRow>> {
+        let ids = self.known_ids(queues).await?;
+        let rows = self.connection()?.query(&FIRES, &[&ids, &self.now.as_millis()]).await;
+        let rows = rows.map_err(|e| trouble(&e))?;
+        Ok(rows.iter().map(|row| codec::read_schedule(get(row, 0)?)).collect::<StoreResult<_>>()?)
+    }
+
+    async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
+        self.read(want, numbers).await
+    }
+
+    async fn purgeable(&mut self, purge: &Purge, most: usize) -> RowsResult<Purgeable> {
+        let connection = self.connection()?;
+        let tenant = purge.tenant.as_ref().map(Tenant::as_str);
+        let rows = connection.query(&QUEUES_OF, &[&purge.queue.as_str(), &tenant]).await;
+        let rows = rows.map_err(|e| trouble(&e))?;
+        self.shared.queues.take_in(&rows)?;
+        let ids: Vec<i32> = rows.iter().map(|row| get(row, 0)).collect::<StoreResult<_>>()?;
+        let key = purge.key.as_ref().map(quell_core::event::Key::as_str);
+        let limit = number(most as u64);
+        let mut found = Purgeable::default();
+        match purge.what {
+            PurgeWhat::Dead => {
+                let rows = connection.query(&DEAD, &[&ids, &key, &limit]).await.map_err(|e| trouble(&e))?;
+                for row in &rows {
+                    found.dead.push(RunId { lane: count(row, 0)?, number: count(row, 1)? });
+                }
+            }
+            PurgeWhat::Delayed => {
+                let rows =
+                    connection.query(&DELAYED, &[&ids, &key, &limit]).await.map_err(|e| trouble(&e))?;
+                found.aside = rows.iter().map(read_aside).collect::<StoreResult<_>>()?;
+            }
+            PurgeWhat::Buffered => {
+                let mut from = 0;
+                loop {
+                    let rows = connection.query(&BUSY, &[&ids, &key, &number(from), &limit]).await;
+                    let lanes = self.lanes_at(&rows.map_err(|e| trouble(&e))?).await?;
+                    let full = lanes.len() == most;
+                    from = lanes.last().map_or(from, |at| at.lane.id);
+                    found
+                        .lanes
+                        .extend(lanes.into_iter().filter(|at| at.lane.open.is_some()).map(|at| at.key));
+                    if !full || found.lanes.len() >= most {
+                        break;
+                    }
+                }
+                found.lanes.truncate(most);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn running(&mut self, tenant: &Tenant, queue: &QueueName) -> RowsResult<u64> {
+        let ids = self.known_ids(&[(tenant.clone(), queue.clone())]).await?;
+        let Some(id) = ids.first().copied() else { return Ok(0) };
+        // In this order: the count sees what was committed before the lock was had.
+        let requests = [(&LOCK_QUEUE, vec![Box::new(id) as Value]), (&RUNNING, vec![Box::new(id) as Value])];
+        let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
+        let row = answers.last().and_then(|rows| rows.first());
+        Ok(row.map_or(Ok(0), |row| count(row, 0))?)
+    }
+
+    async fn commit(self: Box<Self>, changes: Changes) -> RowsResult<()> {
+        self.write(changes).await
+    }
+
+    async fn rollback(mut self: Box<Self>) {
+        if let Some(connection) = self.connection.take() {
+            Tx::end(connection).await;
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn fault(&self, fault: Fault) -> Trouble {
+        match fault {
+            Fault::Connection(error) => trouble(&error),
+            Fault::Store(error) => Trouble::Store(error),
+        }
+    }
+}
