@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::store::Store;
+use quell_store_postgres::PostgresStore;
 use quell_store_sqlite::SqliteStore;
 pub use quell_store_sqlite::{BackedUp, Restored};
 
@@ -53,7 +54,10 @@ pub async fn open(choice: &StoreChoice, patience: Duration) -> Result<Arc<dyn St
 async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
     let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
     match choice.url.kind() {
-        StoreKind::Postgres => not_yet("PostgreSQL"),
+        StoreKind::Postgres => {
+            let opened = PostgresStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| failed(choice, problem))
+        }
         StoreKind::Redis => not_yet("Redis"),
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
@@ -99,11 +103,11 @@ async fn on_file<T: Send + 'static>(
 ) -> Result<T, OpenError> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
-    done.map_err(|problem| OpenError::Failed {
-        url: choice.url.to_string(),
-        origin: choice.origin.to_string(),
-        problem,
-    })
+    done.map_err(|problem| failed(choice, problem))
+}
+
+fn failed(choice: &StoreChoice, problem: StoreError) -> OpenError {
+    OpenError::Failed { url: choice.url.to_string(), origin: choice.origin.to_string(), problem }
 }
 
 #[cfg(test)]
@@ -125,9 +129,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stores_of_later_versions_are_named_and_passwords_are_not() {
-        let text = refusal("postgres://me:secret@db/quell").await;
-        assert!(text.contains("PostgreSQL is not available in this version yet"), "{text}");
+    async fn a_server_that_is_not_there_is_refused_with_its_place_and_without_its_password() {
+        let text = refusal("postgres://me:secret@127.0.0.1:1/quell").await;
+        assert!(text.contains("postgres://me:***@127.0.0.1:1/quell (from default)"), "{text}");
+        assert!(text.contains("unavailable"), "{text}");
         assert!(!text.contains("secret"), "{text}");
         assert!(refusal("redis://h:6379").await.contains("Redis is not available"));
     }
