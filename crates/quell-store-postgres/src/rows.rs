@@ -77,6 +77,10 @@ pub(crate) fn state_code(state: RunState) -> i16 {
     code(&RunState::ALL, &state)
 }
 
+pub(crate) fn state(code: i16) -> StoreResult<RunState> {
+    decode(&RunState::ALL, code)
+}
+
 pub(crate) fn change_code(change: Change) -> i16 {
     code(&Change::ALL, &change)
 }
