@@ -9,7 +9,7 @@ CREATE TABLE meta (
   run_mark     INTEGER NOT NULL,  -- the retention has looked at finished runs up to this id
   audit_mark   INTEGER NOT NULL,  -- audit records up to this id may be deleted
   test_offset  INTEGER NOT NULL   -- added to the clock by builds with the feature test-clock, otherwise unused
-, backup INTEGER NOT NULL DEFAULT 0, restored_at INTEGER, scrub_at INTEGER) STRICT;
+, backup INTEGER NOT NULL DEFAULT 0, restored_at INTEGER, scrub_at INTEGER, sealed TEXT, copy_place TEXT) STRICT;
 
 CREATE TABLE queue (
   id          INTEGER PRIMARY KEY,

@@ -146,13 +146,13 @@ pub(crate) fn fire_and_enter(
 
 /// One event aside, as its row.
 pub(crate) struct Waiting {
-    number: u64,
-    ready_at: i64,
+    pub(crate) number: u64,
+    pub(crate) ready_at: i64,
     pub(crate) event: NewEvent,
 }
 
 impl Waiting {
-    fn read(row: &Row<'_>, queue: &QueueRow) -> rusqlite::Result<Waiting> {
+    pub(crate) fn read(row: &Row<'_>, queue: &QueueRow) -> rusqlite::Result<Waiting> {
         let lane = LaneKey {
             tenant: queue.tenant.clone(),
             queue: queue.name.clone(),

@@ -26,7 +26,7 @@ use crate::rows::{self, LaneRow, from_json, maybe_time, time};
 use crate::tx::{QueuePause, QueueRow, paused_by, queue_pauses, read_now};
 
 mod cursor;
-mod history;
+pub(crate) mod history;
 mod lanes;
 mod verify;
 
@@ -275,9 +275,18 @@ impl<'c> View<'c> {
             warnings
                 .push(format!("store time and the wall clock differ by {divergence} ms; store time decides"));
         }
-        let sql = "SELECT restored_at, scrub_at FROM meta";
-        let (restored, scrub): (Option<i64>, Option<i64>) =
-            self.connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let sql = "SELECT restored_at, scrub_at, sealed, copy_place IS NOT NULL FROM meta";
+        let (restored, scrub, sealed, target): (Option<i64>, Option<i64>, Option<String>, bool) =
+            self.connection
+                .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        if let Some(by) = sealed {
+            warnings.push(format!("the store is sealed: nothing is accepted or handed over; sealed by {by}"));
+        }
+        if target {
+            warnings.push(
+                "a copy into this store has not been finished: run `quell store copy` again to go on".into(),
+            );
+        }
         if let Some(at) = scrub.map(Timestamp::from_millis) {
             warnings.push(format!(
                 "what was erased since {at} may still be in unused parts of the file: compact it when it is quiet"

@@ -4,7 +4,7 @@
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
 //! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `settle.rs`, `sweep.rs`, `control.rs`), whose decisions
 //! are those of `quell_core::lane`. Events that are not in a lane yet are in `aside.rs`; reads go to `inspect.rs`. What
-//! only this store can do is in `backup.rs` and `transact.rs`.
+//! only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
@@ -34,6 +34,7 @@ mod claim;
 mod clock;
 mod connection;
 mod control;
+mod copy;
 mod erase;
 mod error;
 mod extend;
@@ -135,6 +136,31 @@ impl SqliteStore {
         self.statements.load(Ordering::Relaxed)
     }
 
+    /// Reads on a connection of its own, off the threads that drive others.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.statements.fetch_add(1, Ordering::Relaxed);
+        let (readers, path) = (self.readers.clone(), self.path.clone());
+        let read = move || {
+            let kept = readers.lock().ok().and_then(|mut kept| kept.pop());
+            let connection = match kept {
+                Some(connection) => connection,
+                None => connection::open_reader(&path)?,
+            };
+            let answer = work(&connection);
+            if let Ok(mut kept) = readers.lock()
+                && kept.len() < READERS_KEPT
+            {
+                kept.push(connection);
+            }
+            answer
+        };
+        let done = tokio::task::spawn_blocking(read).await;
+        done.unwrap_or_else(|e| Err(StoreError::unavailable(format!("the read did not finish: {e}"))))
+    }
+
     /// Moves the clock of this file for everybody who has it open.
     #[cfg(feature = "test-clock")]
     pub async fn advance(&self, by: std::time::Duration) -> StoreResult<()> {
@@ -206,25 +232,8 @@ impl Store for SqliteStore {
     }
 
     async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
-        self.statements.fetch_add(1, Ordering::Relaxed);
-        let (readers, path, description) =
-            (self.readers.clone(), self.path.clone(), self.description.clone());
-        let read = move || {
-            let kept = readers.lock().ok().and_then(|mut kept| kept.pop());
-            let connection = match kept {
-                Some(connection) => connection,
-                None => connection::open_reader(&path)?,
-            };
-            let answer = inspect::inspect(&connection, request, &description);
-            if let Ok(mut kept) = readers.lock()
-                && kept.len() < READERS_KEPT
-            {
-                kept.push(connection);
-            }
-            answer
-        };
-        let done = tokio::task::spawn_blocking(read).await;
-        done.unwrap_or_else(|e| Err(StoreError::unavailable(format!("the read did not finish: {e}"))))
+        let description = self.description.clone();
+        self.read(move |connection| inspect::inspect(connection, request, &description)).await
     }
 
     fn wakeups(&self) -> Box<dyn Wakeups> {

@@ -13,11 +13,14 @@ use crate::error::not_done;
 /// "QULL": lets `file` and other programs recognise a Quell database.
 pub(crate) const APPLICATION_ID: i64 = 0x5155_4c4c;
 
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_engine.sql"), include_str!("../migrations/0002_policies.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_engine.sql"),
+    include_str!("../migrations/0002_policies.sql"),
+    include_str!("../migrations/0003_copy.sql"),
+];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Brings the file to [`VERSION`], or refuses it.

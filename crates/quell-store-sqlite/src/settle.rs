@@ -239,6 +239,17 @@ pub(crate) fn write_finished(
     report: &Report<'_>,
 ) -> rusqlite::Result<()> {
     let id = tx.fresh();
+    write_run(tx, id, lane, finished, report)
+}
+
+/// Writes the history of a run under this number, which says where it stands in the order of ending.
+pub(crate) fn write_run(
+    tx: &mut Tx<'_, '_>,
+    id: u64,
+    lane: u64,
+    finished: &Finished,
+    report: &Report<'_>,
+) -> rusqlite::Result<()> {
     let run = &finished.run;
     let worker = run.worker.as_ref().map(|w| tx.worker(w)).transpose()?;
     let usage = report.usage.filter(|usage| !usage.is_empty());

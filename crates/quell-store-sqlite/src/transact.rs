@@ -22,8 +22,8 @@ use quell_core::limits;
 use quell_core::store::{AppendRequest, Receipt};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params_from_iter};
 
-use crate::error::not_done;
-use crate::tx::{NEW_QUEUE, Tx, read_now};
+use crate::error::{not_done, sealed};
+use crate::tx::{Facts, NEW_QUEUE, Tx, facts};
 use crate::writer::{Answer, Request};
 use crate::{SqliteStore, aside, clock, migrate};
 
@@ -233,13 +233,17 @@ pub fn append_in(connection: &Connection, event: &NewEvent) -> StoreResult<Recei
         return Err(StoreError::new(ErrorKind::Invalid, detail));
     }
     check_file(connection)?;
-    let done = || -> rusqlite::Result<Receipt> {
+    let done = || -> rusqlite::Result<Result<Receipt, String>> {
         connection.execute_batch("SAVEPOINT quell_append")?;
-        let receipt = put(connection, event)?;
-        connection.execute_batch("RELEASE quell_append")?;
-        Ok(receipt)
+        let answer = put(connection, event)?;
+        if answer.is_ok() {
+            connection.execute_batch("RELEASE quell_append")?;
+        } else {
+            connection.execute_batch("ROLLBACK TO quell_append; RELEASE quell_append")?;
+        }
+        Ok(answer)
     };
-    done().map_err(|error| undone(connection, &error))
+    done().map_err(|error| undone(connection, &error))?.map_err(|by| sealed(&by))
 }
 
 /// A file of another schema, or a backup that nobody has opened yet, has other rules.
@@ -269,11 +273,15 @@ fn check_file(connection: &Connection) -> StoreResult<()> {
     Ok(())
 }
 
-fn put(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Receipt> {
+/// Refused by whoever has sealed the store.
+fn put(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Result<Receipt, String>> {
     let lane = &event.lane;
     // The first write takes the lock; only then is anything read that others may change.
     let number = fresh(connection)?;
-    let now = read_now(connection)?;
+    let Facts { now, sealed, .. } = facts(connection)?;
+    if let Some(by) = sealed {
+        return Ok(Err(by));
+    }
     let ready_at = now.after(event.delay.unwrap_or_default());
     let sql = "SELECT id FROM queue WHERE tenant = ?1 AND name = ?2";
     let known = connection
@@ -296,7 +304,7 @@ fn put(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Receipt> {
     connection.prepare_cached(sql)?.execute((queue, ready_at.as_millis()))?;
     let sql = "UPDATE meta SET clock_high = max(clock_high, ?1)";
     connection.prepare_cached(sql)?.execute([now.as_millis()])?;
-    Ok(aside::receipt(event.id.id().clone(), ready_at, false))
+    Ok(Ok(aside::receipt(event.id.id().clone(), ready_at, false)))
 }
 
 /// The next number of the store-wide sequence.

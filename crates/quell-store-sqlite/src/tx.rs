@@ -62,6 +62,8 @@ pub(crate) struct Tx<'t, 'c> {
     pub(crate) connection: &'c Connection,
     pub(crate) statements: &'t mut Statements<'c>,
     pub(crate) now: Timestamp,
+    /// Who sealed the store: then only a copy may write.
+    pub(crate) sealed: Option<String>,
     /// Something may be due earlier than sleepers know.
     pub(crate) wake: bool,
     /// Something was erased: what is left of it in the files has to go, too.
@@ -108,9 +110,9 @@ pub(crate) struct QueueRow {
 
 #[derive(Debug, Clone)]
 pub(crate) struct QueuePause {
-    queue: String,
-    every: bool,
-    tenant: String,
+    pub(crate) queue: String,
+    pub(crate) every: bool,
+    pub(crate) tenant: String,
     pub(crate) paused: Paused,
 }
 
@@ -119,14 +121,14 @@ pub(crate) const LANE_BY_ID: &str = concat!(include_str!("../sql/lane.sql"), "WH
 pub(crate) const NEW_QUEUE: &str =
     "INSERT INTO queue (id, tenant, name, running, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
      VALUES (?1, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0)";
-const QUEUE_BY_ID: &str = concat!(include_str!("../sql/queue.sql"), "WHERE id = ?1");
+pub(crate) const QUEUE_BY_ID: &str = concat!(include_str!("../sql/queue.sql"), "WHERE id = ?1");
 
 impl<'t, 'c> Tx<'t, 'c> {
     /// Begins to write. The caller holds the lock file, so this does not wait long.
     pub(crate) fn begin(statements: &'t mut Statements<'c>, names: &'t mut Names) -> rusqlite::Result<Self> {
         let connection = statements.connection;
         statements.get("BEGIN IMMEDIATE")?.execute([])?;
-        let (last_number, now) = match facts(connection) {
+        let Facts { last_number, now, sealed } = match facts(connection) {
             Ok(facts) => facts,
             Err(error) => {
                 // A transaction that could not be begun whole must not stay open.
@@ -138,6 +140,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             connection,
             statements,
             now,
+            sealed,
             wake: false,
             erased: false,
             names,
@@ -215,10 +218,16 @@ impl<'t, 'c> Tx<'t, 'c> {
 
     /// Reads again what somebody may have changed in the file behind this transaction's back: a caller's closure.
     pub(crate) fn read_again(&mut self) -> rusqlite::Result<()> {
-        let (last_number, _) = facts(self.connection)?;
-        self.last_number = self.last_number.max(last_number);
+        let last_number = facts(self.connection)?.last_number;
+        self.reach(last_number);
         self.queues.clear();
         Ok(())
+    }
+
+    /// The sequence goes on behind this number, if it is not there yet.
+    pub(crate) fn reach(&mut self, number: u64) {
+        self.numbers_taken |= number > self.last_number;
+        self.last_number = self.last_number.max(number);
     }
 
     /// Continues the sequence after a restore. False, and nothing changed, when there is no room left for that.
@@ -322,22 +331,27 @@ impl<'t, 'c> Tx<'t, 'c> {
         if let Some(id) = self.names.workers.get(&**worker) {
             return Ok(*id);
         }
-        let identity = worker.to_string();
-        let sql = "SELECT id FROM worker WHERE identity = ?1";
-        let known =
-            self.connection.prepare_cached(sql)?.query_row([&identity], |row| row.get(0)).optional()?;
-        let id = match known {
-            Some(id) => id,
-            None => {
-                let id = self.fresh();
-                let sql = "INSERT INTO worker (id, identity) VALUES (?1, ?2)";
-                self.execute(sql, [number(id), Value::Text(identity)])?;
-                self.named.push(Named::Worker((**worker).clone(), id));
-                id
-            }
-        };
+        let last = self.last_number;
+        let id = self.worker_named(&worker.to_string())?;
+        if self.last_number > last {
+            self.named.push(Named::Worker((**worker).clone(), id));
+        }
         self.names.workers.insert((**worker).clone(), id);
         self.names.worker_ids.insert(id, worker.clone());
+        Ok(id)
+    }
+
+    /// The number of a worker by its identity as text, given on first sight.
+    pub(crate) fn worker_named(&mut self, identity: &str) -> rusqlite::Result<u64> {
+        let sql = "SELECT id FROM worker WHERE identity = ?1";
+        let known =
+            self.connection.prepare_cached(sql)?.query_row([identity], |row| row.get(0)).optional()?;
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let id = self.fresh();
+        let sql = "INSERT INTO worker (id, identity) VALUES (?1, ?2)";
+        self.execute(sql, [number(id), Value::Text(identity.to_owned())])?;
         Ok(id)
     }
 
@@ -492,20 +506,27 @@ pub(crate) enum CommitError {
     During(rusqlite::Error),
 }
 
-/// The store-wide sequence and the time.
-fn facts(connection: &Connection) -> rusqlite::Result<(u64, Timestamp)> {
-    let sql = "SELECT last_number, clock_offset, test_offset FROM meta";
+/// What holds for the whole store at one moment.
+pub(crate) struct Facts {
+    /// Of the store-wide sequence.
+    pub(crate) last_number: u64,
+    pub(crate) now: Timestamp,
+    pub(crate) sealed: Option<String>,
+}
+
+pub(crate) fn facts(connection: &Connection) -> rusqlite::Result<Facts> {
+    let sql = "SELECT last_number, clock_offset, test_offset, sealed FROM meta";
     connection.prepare_cached(sql)?.query_row([], |row| {
         let offset: i64 = row.get(1)?;
         let test: i64 = row.get(2)?;
         let moved = if cfg!(feature = "test-clock") { test } else { 0 };
-        Ok((row.get(0)?, clock::now(offset + moved)))
+        Ok(Facts { last_number: row.get(0)?, now: clock::now(offset + moved), sealed: row.get(3)? })
     })
 }
 
 /// Store time for a reader.
 pub(crate) fn read_now(connection: &Connection) -> rusqlite::Result<Timestamp> {
-    facts(connection).map(|(_, now)| now)
+    facts(connection).map(|facts| facts.now)
 }
 
 pub(crate) fn queue_pauses(connection: &Connection) -> rusqlite::Result<Vec<QueuePause>> {

@@ -26,10 +26,10 @@ use quell_core::store::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::error::{at_commit, not_done};
+use crate::error::{at_commit, not_done, sealed};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
-use crate::{append, claim, clock, control, erase, extend, hold, settle, step, sweep, transact, tx};
+use crate::{append, claim, clock, control, copy, erase, extend, hold, settle, step, sweep, transact, tx};
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
 const GROUP_REQUESTS_MAX: usize = 1_024;
@@ -48,6 +48,7 @@ pub(crate) enum Request {
     Sweep(SweepRequest),
     Control(Control),
     Transact(transact::Transaction),
+    Copy(copy::Change),
     #[cfg(feature = "test-clock")]
     MoveClock(i64),
 }
@@ -62,6 +63,7 @@ pub(crate) enum Answer {
     Sweep(Swept),
     Control(Controlled),
     Transact,
+    Copy,
     #[cfg(feature = "test-clock")]
     MoveClock,
 }
@@ -73,7 +75,7 @@ impl Request {
             Request::Extend(_) => 0,
             Request::Hold(_) | Request::Step(_) | Request::Settle(_) => 1,
             Request::Control(_) => 2,
-            Request::Append(_) | Request::Transact(_) => 3,
+            Request::Append(_) | Request::Transact(_) | Request::Copy(_) => 3,
             Request::Sweep(_) => 4,
             Request::Claim(_) => 5,
             #[cfg(feature = "test-clock")]
@@ -86,9 +88,20 @@ impl Request {
         matches!(self, Request::Control(control) if erase::erases(&control.action))
     }
 
+    /// Whether it is done on a sealed store, too.
+    fn passes_seal(&self) -> bool {
+        match self {
+            Request::Copy(_) => true,
+            #[cfg(feature = "test-clock")]
+            Request::MoveClock(_) => true,
+            _ => false,
+        }
+    }
+
     fn events(&self) -> usize {
         match self {
             Request::Append(request) => request.events.len(),
+            Request::Copy(change) => change.rows(),
             _ => 1,
         }
     }
@@ -270,12 +283,17 @@ struct Turns<'c> {
 }
 
 impl Turns<'_> {
-    /// A caller's closure gets a transaction of its own: whatever it does, nothing of others is rolled back with it.
+    /// A caller's closure gets a transaction of its own: whatever it does, nothing of others is rolled back with it. What
+    /// a seal does not stop is never in one transaction with what it stops.
     fn take(&mut self, group: Vec<Job>) {
         let (own, shared): (Vec<Job>, Vec<Job>) =
             group.into_iter().partition(|job| matches!(job.request, Request::Transact(_)));
-        if !shared.is_empty() {
-            self.take_together(shared);
+        let (passing, shared): (Vec<Job>, Vec<Job>) =
+            shared.into_iter().partition(|job| job.request.passes_seal());
+        for together in [shared, passing] {
+            if !together.is_empty() {
+                self.take_together(together);
+            }
         }
         own.into_iter().for_each(|job| self.take_together(vec![job]));
     }
@@ -329,8 +347,11 @@ impl Turns<'_> {
     fn answer_idle_claim(&mut self, group: Vec<Job>) -> Option<Vec<Job>> {
         let [Job { request: Request::Claim(request), .. }] = group.as_slice() else { return Some(group) };
         let look = || -> rusqlite::Result<Option<Claimed>> {
-            let now = tx::read_now(self.connection)?;
-            claim::nothing_due(self.connection, request, now)
+            let facts = tx::facts(self.connection)?;
+            if facts.sealed.is_some() {
+                return Ok(None);
+            }
+            claim::nothing_due(self.connection, request, facts.now)
         };
         match look() {
             Ok(Some(claimed)) => {
@@ -383,6 +404,13 @@ impl Turns<'_> {
         };
         // Only now is a request begun: whoever gave up while others held the file knows that nothing was done.
         group.retain(Job::begin);
+        if let Some(by) = tx.sealed.take()
+            && group.iter().any(|job| !job.request.passes_seal())
+        {
+            tx.rollback();
+            let refused = || Err(sealed(&by));
+            return (Ended::Answers(group.iter().map(|_| refused()).collect()), false);
+        }
         let mut answers = Vec::with_capacity(group.len());
         for job in group.iter() {
             let answer = perform(&mut tx, &job.request);
@@ -433,6 +461,7 @@ fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
         Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
         Request::Control(request) => control::control(tx, request).map(Answer::Control),
         Request::Transact(request) => transact::transact(tx, request).map(|()| Answer::Transact),
+        Request::Copy(change) => copy::perform(tx, change).map(|()| Answer::Copy),
         #[cfg(feature = "test-clock")]
         Request::MoveClock(millis) => {
             let sql = "UPDATE meta SET test_offset = test_offset + ?1";

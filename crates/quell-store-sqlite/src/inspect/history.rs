@@ -13,7 +13,7 @@ use quell_core::limits;
 use quell_core::outcome::VerdictKind;
 use quell_core::store::StepRow;
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use super::View;
 use super::lanes::{Lanes, Walk, page_limit};
@@ -75,7 +75,7 @@ impl View<'_> {
         let Some(Found { row, list, result, usage }) = found else { return Ok(None) };
         let filter = AuditFilter { run: Some(id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
         let audit = self.audit(&filter)?.items;
-        Ok(Some(RunDetail { row, result, usage, list, steps: self.steps(id)?, audit }))
+        Ok(Some(RunDetail { row, result, usage, list, steps: steps(self.connection, id)?, audit }))
     }
 
     fn live_run(&self, lane: &LaneRow, id: RunId) -> rusqlite::Result<Option<Found>> {
@@ -113,21 +113,6 @@ impl View<'_> {
             result: texts.0.and_then(|t| serde_json::from_str(&t).ok()),
             usage: texts.1.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default(),
         }))
-    }
-
-    fn steps(&self, run: RunId) -> rusqlite::Result<Vec<StepRow>> {
-        let mut statement = self.connection.prepare_cached(STEPS)?;
-        let rows = statement.query_map((run.lane, run.number), |row| {
-            let value = row.get_ref(4)?.as_str_or_null()?.map(from_json).transpose()?;
-            Ok(StepRow {
-                revision: row.get(0)?,
-                name: row.get(1)?,
-                at: time(row, 2)?,
-                token: row.get(3)?,
-                value,
-            })
-        })?;
-        rows.collect()
     }
 
     pub(super) fn runs(&mut self, filter: &RunFilter) -> rusqlite::Result<Page<RunRow>> {
@@ -358,6 +343,22 @@ impl View<'_> {
     }
 }
 
+/// All steps of a run.
+pub(crate) fn steps(connection: &Connection, run: RunId) -> rusqlite::Result<Vec<StepRow>> {
+    let mut statement = connection.prepare_cached(STEPS)?;
+    let rows = statement.query_map((run.lane, run.number), |row| {
+        let value = row.get_ref(4)?.as_str_or_null()?.map(from_json).transpose()?;
+        Ok(StepRow {
+            revision: row.get(0)?,
+            name: row.get(1)?,
+            at: time(row, 2)?,
+            token: row.get(3)?,
+            value,
+        })
+    })?;
+    rows.collect()
+}
+
 /// The runs of a lane that have not ended and that a filter wants, in the order in which they will be claimed.
 fn live_rows<'r>(
     row: &'r LaneRow,
@@ -370,28 +371,28 @@ fn live_rows<'r>(
 }
 
 /// An audit record as its row.
-struct Recorded {
-    id: u64,
-    at: Timestamp,
-    queue: u64,
-    lane: Option<u64>,
-    run: Option<u64>,
-    change: Change,
-    from: Option<RunState>,
-    to: Option<RunState>,
-    attempt: u32,
-    token: u64,
-    worker: Option<u64>,
-    prior_worker: Option<u64>,
-    upto_seq: u64,
-    next_at: Option<Timestamp>,
-    actor: Option<String>,
-    other_run: Option<u64>,
-    verdict: Option<VerdictKind>,
+pub(crate) struct Recorded {
+    pub(crate) id: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) queue: u64,
+    pub(crate) lane: Option<u64>,
+    pub(crate) run: Option<u64>,
+    pub(crate) change: Change,
+    pub(crate) from: Option<RunState>,
+    pub(crate) to: Option<RunState>,
+    pub(crate) attempt: u32,
+    pub(crate) token: u64,
+    pub(crate) worker: Option<u64>,
+    pub(crate) prior_worker: Option<u64>,
+    pub(crate) upto_seq: u64,
+    pub(crate) next_at: Option<Timestamp>,
+    pub(crate) actor: Option<String>,
+    pub(crate) other_run: Option<u64>,
+    pub(crate) verdict: Option<VerdictKind>,
 }
 
 impl Recorded {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Recorded> {
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         let state = |column| -> rusqlite::Result<Option<RunState>> {
             row.get::<_, Option<i64>>(column)?.map(|code| rows::decode(&RunState::ALL, code)).transpose()
         };
