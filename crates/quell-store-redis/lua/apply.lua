@@ -1,0 +1,158 @@
+-- Ends a transaction: everything it has seen is looked at again, and only when all of it still holds is anything written.
+-- What it may do is bounded by the limits of the contract: 10,000 events of one request or 2,000 of a group, 512 lanes of
+-- a claim, 1,000 runs or events of a purge.
+--
+-- ARGV: the epoch under which numbers were given; n, then the keys of n lanes and n versions (8 bytes each) that were
+-- seen; n, then n keys that had no lane; n, then n looks (command, key, argument, what was seen); what is to be written;
+-- what undoes reservations, done instead when something does not hold; and how many arguments that undoing has.
+-- Commands are written as: how many words, then the words.
+local meta = KEYS[1]
+local i = 1
+
+local function next_argument()
+  i = i + 1
+  return ARGV[i - 1]
+end
+
+local function trail(first, last)
+  -- at, then (lane or '', run or what was said, record) of each record of this transaction: one entry of the stream, whose id is
+  -- the number of its first record. Store time never goes back in the trail, whoever ends first.
+  local count = (last - first) / 3
+  local id = redis.call('HINCRBY', meta, 'record', count) - count + 1
+  local at = math.max(tonumber(ARGV[first]), tonumber(redis.call('HGET', meta, 'at') or '0'))
+  at = string.format('%.0f', at)
+  redis.call('HSET', meta, 'at', at)
+  local entry = {string.format('%.0f', id), 't', at}
+  for k = first + 1, last, 3 do
+    entry[#entry + 1] = ARGV[k]
+    entry[#entry + 1] = ARGV[k + 2]
+    if ARGV[k] ~= '' then
+      local number = string.format('%.0f', id + (k - first - 1) / 3)
+      local set, run, said = base .. 'trail:' .. ARGV[k], ARGV[k + 1], nil
+      -- What a holder said first is found by its token ('v<token>:<run>'); all else by its number.
+      if string.sub(run, 1, 1) == 'v' then
+        said = redis.call('ZADD', set, 'NX', number, run) == 1
+        run = string.match(run, ':(.*)$')
+      end
+      if not said then redis.call('ZADD', set, number, 'r' .. number .. ':' .. run) end
+    end
+  end
+  redis.call('XADD', base .. 'audit', unpack(entry))
+end
+
+local function ended(first, last)
+  -- (dead or ended, lane:number) of each run that ended, in the order in which they did.
+  local number = redis.call('HINCRBY', meta, 'ended', (last - first + 1) / 2) - (last - first + 1) / 2
+  for k = first, last, 2 do
+    number = number + 1
+    redis.call('ZADD', base .. ARGV[k], string.format('%.0f', number), ARGV[k + 1])
+  end
+end
+
+local function undead(first)
+  -- A run leaves the dead letter: purged (ARGV[first + 1] = '1', kept for the retention from now on), or because its
+  -- events went elsewhere.
+  local number = redis.call('ZSCORE', base .. 'dead', ARGV[first])
+  if not number then return end
+  redis.call('ZREM', base .. 'dead', ARGV[first])
+  if ARGV[first + 1] == '1' then number = redis.call('HINCRBY', meta, 'ended', 1) end
+  redis.call('ZADD', base .. 'ended', number, ARGV[first])
+end
+
+local function erase(first, last)
+  -- All of one key: its text, the queue, the number of its lane ('' when there is none), then its runs that have not
+  -- ended. The trail stays.
+  local key, queue, lane = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+  for _, name in ipairs(redis.call('ZRANGE', base .. 'of:' .. key, 0, -1)) do
+    redis.call('HDEL', base .. 'aside', name)
+    redis.call('ZREM', base .. 'look:' .. queue, name)
+  end
+  redis.call('DEL', base .. 'of:' .. key, base .. 'asid:' .. key)
+  if lane == '' then return end
+  for k = first + 3, last do
+    redis.call('DEL', base .. 'step:' .. lane .. ':' .. ARGV[k])
+  end
+  for _, number in ipairs(redis.call('HKEYS', base .. 'run:' .. lane)) do
+    redis.call('DEL', base .. 'step:' .. lane .. ':' .. number)
+    redis.call('ZREM', base .. 'ended', lane .. ':' .. number)
+    redis.call('ZREM', base .. 'dead', lane .. ':' .. number)
+  end
+  redis.call('HDEL', base .. 'key', key)
+  redis.call('ZREM', base .. 'names', key)
+  redis.call('DEL', base .. 'lane:' .. lane, base .. 'ev:' .. lane, base .. 'id:' .. lane, base .. 'run:' .. lane,
+    base .. 'span:' .. lane)
+end
+
+local own = {
+  ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
+  ['@trail'] = trail,
+  ['@ended'] = ended,
+  ['@undead'] = undead,
+  ['@erase'] = erase,
+}
+
+local function perform(first, last)
+  while first <= last do
+    local words = tonumber(ARGV[first])
+    local special = own[ARGV[first + 1]]
+    if special then
+      special(first + 2, first + words)
+    else
+      redis.call(unpack(ARGV, first + 1, first + words))
+    end
+    first = first + words + 1
+  end
+end
+
+-- What does not hold any more, or nothing.
+local function broken()
+  local epoch = redis.call('HGET', meta, 'epoch')
+  if epoch ~= next_argument() then return 'epoch' end
+  local lanes = tonumber(next_argument())
+  for first = i, i + lanes - 1, CHUNK do
+    local last = math.min(first + CHUNK, i + lanes) - 1
+    local found = redis.call('MGET', unpack(ARGV, first, last))
+    for k = first, last do
+      local row = found[k - first + 1]
+      if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then return 'lane' end
+    end
+  end
+  i = i + 2 * lanes
+  local absent = tonumber(next_argument())
+  for first = i, i + absent - 1, CHUNK do
+    local last = math.min(first + CHUNK, i + absent) - 1
+    local found = redis.call('HMGET', base .. 'key', unpack(ARGV, first, last))
+    for k = 1, last - first + 1 do
+      if found[k] then return 'key' end
+    end
+  end
+  i = i + absent
+  for _ = 1, tonumber(next_argument()) do
+    local command, key, argument, seen = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    local is
+    if command == 'FIRST' then
+      is = redis.call('ZRANGE', key, 0, 0)[1]
+    elseif argument == '' then
+      is = redis.call(command, key)
+    else
+      is = redis.call(command, key, argument)
+    end
+    if tostring(is or '') ~= seen then return command end
+    i = i + 4
+  end
+  return nil
+end
+
+local reason = broken()
+if reason then
+  local last = #ARGV - 1
+  local count = tonumber(ARGV[#ARGV])
+  perform(last - count + 1, last)
+  return reason
+end
+local last = #ARGV - 1 - tonumber(ARGV[#ARGV])
+-- The first write is one that a server without memory refuses, so that it refuses all or nothing: most of what follows
+-- would be refused, too, but not the removals among it.
+redis.call('HINCRBY', meta, 'applied', 1)
+perform(i, last)
+return 'done'

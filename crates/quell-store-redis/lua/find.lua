@@ -1,0 +1,149 @@
+-- Reads what belongs to lanes. ARGV is a list of wishes, each a letter with its arguments; the answer has one entry for
+-- each. Every wish is bounded by its own count or by the limits of one run, one lane or the configuration.
+--
+-- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
+-- and so on; see `rows.rs`.
+local out, i = {now()}, 1
+local EVENTS = 256
+
+local function at(set, seq)
+  return redis.call('ZRANGEBYSCORE', set, seq, seq)[1]
+end
+
+-- Events from a number on that carry this mark, until there are enough of them.
+local function span(lane, from, upto, mark, most, bytes)
+  local set, found, size, low = base .. 'ev:' .. lane, {}, 0, from
+  while #found < most do
+    local part = redis.call('ZRANGEBYSCORE', set, low, upto, 'LIMIT', 0, math.min(EVENTS, most))
+    for _, event in ipairs(part) do
+      if string.sub(event, 9, 16) == mark then
+        found[#found + 1] = event
+        size = size + struct.unpack('>I4', event, 17)
+        if #found >= most or (bytes and size >= bytes) then return found end
+      end
+    end
+    if #part < math.min(EVENTS, most) then break end
+    low = '(' .. string.format('%.0f', struct.unpack('>I8', part[#part], 1))
+  end
+  return found
+end
+
+-- The run that has ended and has this event: the marked one, or the unmarked one whose range it is in.
+local function run_of(lane, seq, mark)
+  local runs = base .. 'run:' .. lane
+  if mark ~= '' then
+    local run = redis.call('HGET', runs, mark)
+    return run and {mark, run} or {}
+  end
+  local number = redis.call('ZREVRANGEBYSCORE', base .. 'span:' .. lane, seq, '-inf', 'LIMIT', 0, 1)[1]
+  local run = number and redis.call('HGET', runs, number)
+  if run and struct.unpack('>I8', run, 18) >= tonumber(seq) then return {number, run} end
+  return {}
+end
+
+-- What was said when this token ended an attempt of this run. Entries of the trail carry the number of their first
+-- record, so the record is found by counting from there.
+local function said(lane, run, token)
+  local record = redis.call('ZSCORE', base .. 'trail:' .. lane, 'v' .. token .. ':' .. run)
+  if not record then return false end
+  local entry = redis.call('XREVRANGE', base .. 'audit', record, '-', 'COUNT', 1)[1]
+  if not entry then return false end
+  local first = tonumber(string.match(entry[1], '^%d+'))
+  return entry[2][4 + 2 * (tonumber(record) - first)]
+end
+
+local wishes = {
+  -- Events of a span: lane, from, upto, mark, most, bytes ('' for any).
+  S = function()
+    local bytes = ARGV[i + 6] ~= '' and tonumber(ARGV[i + 6])
+    return span(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 5]), bytes), 7
+  end,
+  -- An event by its id: lane, id.
+  I = function()
+    local seq = redis.call('HGET', base .. 'id:' .. ARGV[i + 1], ARGV[i + 2])
+    return seq and at(base .. 'ev:' .. ARGV[i + 1], seq), 3
+  end,
+  -- The first unmarked event from a number on with this fingerprint: lane, from, fingerprint, no mark.
+  C = function()
+    local set, low = base .. 'ev:' .. ARGV[i + 1], ARGV[i + 2]
+    while true do
+      local part = redis.call('ZRANGEBYSCORE', set, low, '+inf', 'LIMIT', 0, EVENTS)
+      for _, event in ipairs(part) do
+        if string.sub(event, 9, 16) == ARGV[i + 4] and string.sub(event, 21, 36) == ARGV[i + 3] then
+          return event, 5
+        end
+      end
+      if #part < EVENTS then return false, 5 end
+      low = '(' .. string.format('%.0f', struct.unpack('>I8', part[#part], 1))
+    end
+  end,
+  -- A run that has ended: lane, number.
+  R = function()
+    return redis.call('HGET', base .. 'run:' .. ARGV[i + 1], ARGV[i + 2]), 3
+  end,
+  -- The ended run of an event: lane, number of the event, mark ('' for none).
+  O = function()
+    return run_of(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]), 4
+  end,
+  -- What a token said: lane, run, token.
+  D = function()
+    return said(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]), 4
+  end,
+  -- An event aside by its id: key of the lane, id. The answer names it also when only the name is left.
+  A = function()
+    local name = redis.call('HGET', base .. 'asid:' .. ARGV[i + 1], ARGV[i + 2])
+    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 3
+  end,
+  -- The first event aside of a lane: key of the lane.
+  F = function()
+    local name = redis.call('ZRANGE', base .. 'of:' .. ARGV[i + 1], 0, 0)[1]
+    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 2
+  end,
+  -- All steps of a run: lane, run.
+  T = function()
+    return redis.call('HGETALL', base .. 'step:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2]), 3
+  end,
+  -- One step, and how many its revision has: lane, run, revision, name, how many are too many. Below that bound all
+  -- steps of the run are as good a count as those of the revision.
+  U = function()
+    local set = base .. 'step:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2]
+    local step = redis.call('HGET', set, ARGV[i + 3] .. '\0' .. ARGV[i + 4])
+    local count = redis.call('HLEN', set)
+    if count >= tonumber(ARGV[i + 5]) then
+      local start = ARGV[i + 3] .. '\0'
+      count = 0
+      for _, name in ipairs(redis.call('HKEYS', set)) do
+        if string.sub(name, 1, #start) == start then count = count + 1 end
+      end
+    end
+    return {step or '', count}, 6
+  end,
+  -- What there is in a lane altogether: key of the lane, its number ('' when there is no lane).
+  M = function()
+    local aside = redis.call('ZCARD', base .. 'of:' .. ARGV[i + 1])
+    local events, dead = 0, 0
+    if ARGV[i + 2] ~= '' then
+      events = redis.call('ZCARD', base .. 'ev:' .. ARGV[i + 2])
+      for _, run in ipairs(redis.call('HVALS', base .. 'run:' .. ARGV[i + 2])) do
+        if string.byte(run, 1) % 2 == 1 then dead = dead + struct.unpack('>I8', run, 2) end
+      end
+    end
+    return {events, dead, aside}, 3
+  end,
+  -- All schedules, with their version.
+  H = function()
+    return {redis.call('HGET', base .. 'meta', 'schedules') or '', redis.call('HVALS', base .. 'schedule')}, 1
+  end,
+  -- All pauses, with their version.
+  P = function()
+    return {redis.call('HGET', base .. 'meta', 'pauses') or '', redis.call('HGETALL', base .. 'pause')}, 1
+  end,
+}
+
+while i <= #ARGV do
+  local found, taken = wishes[ARGV[i]]()
+  -- A nil would end the answer.
+  out[#out + 1] = found or false
+  i = i + taken
+end
+return out

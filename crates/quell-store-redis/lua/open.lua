@@ -1,0 +1,26 @@
+-- Opens the store on this server; the only script that is sent as text. The others are loaded by the client after it,
+-- and called by their hash. So a server that was restarted, or has taken over from another, knows none of them and is
+-- opened first: before it hands out a number, the sequence is raised beyond all that a lost tail may have told.
+--
+-- KEYS[1] meta. ARGV: the schema of this program, the run id of the server, the jump of an epoch, the floor that the
+-- calendar sets, the first number that is too large, the server's time in milliseconds.
+local meta = KEYS[1]
+local known = redis.call('HMGET', meta, 'schema', 'server', 'number', 'raised', 'record')
+if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then
+  return {'newer', known[1]}
+end
+if known[2] ~= ARGV[2] then
+  local last = tonumber(known[3] or '0')
+  -- The time since the last jump counts as 1,024 numbers a millisecond: should this very jump be lost with the tail of
+  -- the log, the next one still lands behind everything told under this one.
+  local since = math.max(0, tonumber(ARGV[6]) - tonumber(known[4] or ARGV[6]))
+  local number = math.max(last + tonumber(ARGV[3]) + since * 1024, tonumber(ARGV[4]))
+  if number >= tonumber(ARGV[5]) then
+    return {'spent'}
+  end
+  local record = math.max(number, tonumber(known[5] or '0'))
+  redis.call('HSET', meta, 'schema', ARGV[1], 'server', ARGV[2], 'raised', ARGV[6],
+    'number', string.format('%.0f', number), 'record', string.format('%.0f', record))
+  redis.call('HINCRBY', meta, 'epoch', 1)
+end
+return {'open', redis.call('HGET', meta, 'epoch')}

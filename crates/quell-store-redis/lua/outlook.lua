@@ -1,0 +1,18 @@
+-- What waits: every queue with something to wait for, the first time of each kind; for each that has leases how many,
+-- and when the first runs out that has not run out yet; pauses.
+-- Bounded by the number of queues that have something to do, not by lanes.
+local moment = now()
+local waits = redis.call('ZRANGE', base .. 'waits', 0, -1, 'WITHSCORES')
+local leases = {}
+for i = 1, #waits, 2 do
+  if string.sub(waits[i], 1, 1) == 'l' then
+    local set = base .. 'lease:' .. string.sub(waits[i], 2)
+    local later = waits[i + 1]
+    if tonumber(later) <= moment then
+      later = redis.call('ZRANGEBYSCORE', set, '(' .. string.format('%.0f', moment), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    end
+    leases[#leases + 1] = redis.call('ZCARD', set)
+    leases[#leases + 1] = later or ''
+  end
+end
+return {moment, waits, leases, redis.call('HGETALL', base .. 'pause')}

@@ -1,0 +1,495 @@
+//! The end of a transaction: what was seen and what is to be written, as the arguments of `lua/apply.lua`.
+//!
+//! Commands on one key are put together: a claim of 256 lanes writes their rows by one command and their leases by
+//! another, and what is left for each lane is its record in the trail.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use quell_core::batch::RunId;
+use quell_core::event::LaneKey;
+use quell_core::lane::Lane;
+use quell_core::lifecycle::RunState;
+use quell_core::working_set::Trail;
+use quell_store_rows::changes::{Changes, LaneWrite};
+use quell_store_rows::codec;
+use redis::Cmd;
+
+use crate::keys::{Keys, aside_name, lane_text, queue_text};
+use crate::rows::{
+    has_span, is_dead, is_held, run_name, step_field, write_event, write_lane, write_run, write_step,
+};
+use crate::tx::{Index, Reserved, Seen, Tx};
+
+/// Arguments of one command at the most: Lua cannot unpack more than some 8,000.
+const ARGUMENTS: usize = 2_000;
+/// Records in one entry of the trail.
+const RECORDS: usize = 1_000;
+
+type Word = Vec<u8>;
+
+/// The fields of a queue's totals, in the order of `Delta::values`.
+pub(crate) const TOTALS: [&str; 7] =
+    ["accepted", "succeeded", "dead", "discarded", "delayed", "buffered", "in_flight"];
+
+/// Commands in order, those of the same name and key as one.
+#[derive(Default)]
+struct Commands {
+    list: Vec<Command>,
+    places: HashMap<(&'static str, String), usize>,
+}
+
+struct Command {
+    name: &'static str,
+    key: String,
+    words: Vec<Word>,
+    /// Words that belong together.
+    width: usize,
+}
+
+impl Commands {
+    /// A command that takes any number of words.
+    fn add<const N: usize>(&mut self, name: &'static str, key: String, words: [Word; N]) {
+        let place = *self.places.entry((name, key)).or_insert_with_key(|(name, key)| {
+            let (key, words) = (key.clone(), Vec::new());
+            self.list.push(Command { name, key, words, width: N });
+            self.list.len() - 1
+        });
+        self.list[place].words.extend(words);
+    }
+
+    /// A command by itself.
+    fn alone(&mut self, name: &'static str, key: String, words: Vec<Word>) {
+        let width = words.len().max(1);
+        self.list.push(Command { name, key, words, width });
+    }
+
+    /// Writes the commands as arguments; says how many.
+    fn write(&self, call: &mut Cmd) -> usize {
+        let mut count = 0;
+        for Command { name, key, words, width } in &self.list {
+            let part = (ARGUMENTS / width).max(1) * width;
+            let parts: Vec<&[Word]> = if words.is_empty() { vec![&[]] } else { words.chunks(part).collect() };
+            // Commands on several keys have no key of their own.
+            let own = usize::from(!key.is_empty());
+            for words in parts {
+                call.arg(words.len() + own + 1).arg(*name);
+                if own == 1 {
+                    call.arg(key);
+                }
+                for word in words {
+                    call.arg(&word[..]);
+                }
+                count += words.len() + own + 2;
+            }
+        }
+        count
+    }
+}
+
+fn word(value: impl ToString) -> Word {
+    value.to_string().into_bytes()
+}
+
+/// The claim under which a lane is held.
+pub(crate) fn claim_of(lane: &Lane) -> Option<&str> {
+    let current = lane.current.as_ref().filter(|run| run.state == RunState::Running)?;
+    current.claim_id.as_deref()
+}
+
+/// Everything that one transaction writes.
+struct Writes<'t> {
+    keys: &'t Keys,
+    tx: &'t Tx,
+    commands: Commands,
+    /// Sets whose first entry may have changed: the name in `waits`, and the set.
+    waits: BTreeMap<String, String>,
+    /// Lanes whose rows are written or gone: reserved entries of others are given back.
+    written: HashSet<u64>,
+    /// Lanes of which something else is written.
+    changed: BTreeSet<u64>,
+}
+
+/// The arguments that end a transaction.
+pub(crate) fn end(tx: &Tx, mut call: Cmd, changes: &Changes) -> Cmd {
+    let keys = tx.keys();
+    let mut writes = Writes {
+        keys,
+        tx,
+        commands: Commands::default(),
+        waits: BTreeMap::new(),
+        written: HashSet::new(),
+        changed: BTreeSet::new(),
+    };
+    writes.all(changes);
+    let mut looks = tx.looks.clone();
+    for aside in &changes.gone_aside {
+        looks.insert(["HEXISTS".into(), keys.of("aside"), aside_name(aside), "1".into()]);
+    }
+    let new: Vec<String> =
+        changes.lanes.iter().filter(|w| w.was.is_none()).map(|w| lane_text(&w.key)).collect();
+    let absent: BTreeSet<&String> = tx.absent.iter().chain(&new).collect();
+    call.arg(tx.epoch).arg(tx.lanes.len());
+    for id in tx.lanes.keys() {
+        call.arg(keys.lane(*id));
+    }
+    for seen in tx.lanes.values() {
+        call.arg(&seen.version.to_be_bytes()[..]);
+    }
+    call.arg(absent.len());
+    for text in absent {
+        call.arg(text);
+    }
+    call.arg(looks.len());
+    for look in &looks {
+        for part in look {
+            call.arg(part);
+        }
+    }
+    writes.commands.write(&mut call);
+    let count = undo(keys, &tx.reserved).write(&mut call);
+    call.arg(count);
+    call
+}
+
+/// The arguments that write nothing and give back what was reserved: no epoch is ever empty, so nothing holds.
+pub(crate) fn give_back(tx: &Tx, mut call: Cmd) -> Cmd {
+    call.arg("");
+    let count = undo(tx.keys(), &tx.reserved).write(&mut call);
+    call.arg(count);
+    call
+}
+
+/// Entries go back to where they were, if nobody has removed them.
+fn undo(keys: &Keys, reserved: &[Reserved]) -> Commands {
+    let mut commands = Commands::default();
+    let mut waits = BTreeMap::new();
+    for place in reserved {
+        give_one_back(&mut commands, &mut waits, keys, place);
+    }
+    refresh(&mut commands, waits);
+    commands
+}
+
+fn give_one_back(
+    commands: &mut Commands,
+    waits: &mut BTreeMap<String, String>,
+    keys: &Keys,
+    place: &Reserved,
+) {
+    let (name, set) = place.index.names(keys, &place.queue);
+    waits.insert(name, set.clone());
+    let words = vec![word("XX"), word(place.score), place.member.clone().into_bytes()];
+    commands.alone("ZADD", set, words);
+}
+
+fn refresh(commands: &mut Commands, waits: BTreeMap<String, String>) {
+    for (name, set) in waits {
+        commands.alone("@waits", String::new(), vec![word(name), word(set)]);
+    }
+}
+
+impl Writes<'_> {
+    fn all(&mut self, changes: &Changes) {
+        self.events(changes);
+        self.runs(changes);
+        self.steps(changes);
+        self.aside(changes);
+        self.settings(changes);
+        for write in &changes.lanes {
+            self.lane(write);
+        }
+        for (key, lane) in &changes.erased {
+            self.erased(key, *lane);
+        }
+        self.versions();
+        for ((tenant, queue), delta) in &changes.totals {
+            let queue = queue_text(tenant, queue);
+            self.commands.add("ZADD", self.keys.of("queues"), [word(0), word(&queue)]);
+            for (field, value) in TOTALS.into_iter().zip(delta.values()).filter(|(_, value)| *value != 0) {
+                self.commands.alone("HINCRBY", self.keys.totals(&queue), vec![word(field), word(value)]);
+            }
+        }
+        self.trail(&changes.audit);
+        for place in &self.tx.reserved {
+            let written = match place.index {
+                Index::Look => self.aside_written(changes, &place.member),
+                _ => place.member.parse().is_ok_and(|lane: u64| self.written.contains(&lane)),
+            };
+            if !written {
+                give_one_back(&mut self.commands, &mut self.waits, self.keys, place);
+            }
+        }
+        refresh(&mut self.commands, std::mem::take(&mut self.waits));
+    }
+
+    fn aside_written(&self, changes: &Changes, name: &str) -> bool {
+        let moved = || changes.moved_aside.iter().filter_map(|(number, ..)| self.tx.asides.get(number));
+        changes.gone_aside.iter().any(|aside| aside_name(aside) == name)
+            || moved().any(|aside| aside_name(aside) == name)
+            || changes.erased.iter().any(|(key, _)| {
+                self.tx.asides.values().any(|aside| aside.event.lane == *key && aside_name(aside) == name)
+            })
+    }
+
+    fn lane(&mut self, write: &LaneWrite) {
+        let LaneWrite { key, lane, was, entries } = write;
+        let (queue, id) = (queue_text(&key.tenant, &key.queue), word(lane.id));
+        let seen = self.tx.lanes.get(&lane.id);
+        let version = seen.map_or(0, |seen| seen.version) + 1;
+        let value = write_lane(version, key, lane, *entries);
+        self.commands.add("MSET", String::new(), [self.keys.lane(lane.id).into_bytes(), value]);
+        self.written.insert(lane.id);
+        if was.is_none() {
+            let text = lane_text(key);
+            self.commands.add("HSET", self.keys.of("key"), [word(&text), id.clone()]);
+            self.commands.add("ZADD", self.keys.of("names"), [word(0), word(text)]);
+        }
+        let reserved = |index: Index| self.tx.reserved_lanes.contains(&(index, lane.id));
+        let old = was.and_then(|was| was.due.map(|at| (Index::Due(was.priority), at)));
+        let new = entries.due.map(|at| (Index::Due(entries.priority), at));
+        let stale_due = old.is_some_and(|(index, _)| reserved(index));
+        let old_lease = was.and_then(|was| was.lease.map(|at| (Index::Lease, at)));
+        let new_lease = entries.lease.map(|at| (Index::Lease, at));
+        let stale_lease = reserved(Index::Lease);
+        for (old, new, stale) in [(old, new, stale_due), (old_lease, new_lease, stale_lease)] {
+            if old == new && !stale {
+                continue;
+            }
+            if let Some((index, _)) = old
+                && new.is_none_or(|(now, _)| now != index)
+            {
+                let (name, set) = index.names(self.keys, &queue);
+                self.waits.insert(name, set.clone());
+                self.commands.add("ZREM", set, [id.clone()]);
+            }
+            if let Some((index, at)) = new {
+                let (name, set) = index.names(self.keys, &queue);
+                self.waits.insert(name, set.clone());
+                self.commands.add("ZADD", set, [word(at.as_millis()), id.clone()]);
+            }
+        }
+        match (seen.is_some_and(|seen| seen.held), is_held(lane)) {
+            (false, true) => self.commands.add("ZADD", self.keys.held(&queue), [id.clone(), id.clone()]),
+            (true, false) => self.commands.add("ZREM", self.keys.held(&queue), [id.clone()]),
+            _ => {}
+        }
+        let (old, new) = (seen.and_then(|seen| seen.claim.as_deref()), claim_of(lane));
+        if old != new {
+            if let Some(claim) = old {
+                self.commands.add("SREM", self.keys.claim(claim), [id.clone()]);
+            }
+            if let Some(claim) = new {
+                self.commands.add("SADD", self.keys.claim(claim), [id]);
+            }
+        }
+    }
+
+    fn erased(&mut self, key: &LaneKey, lane: Option<u64>) {
+        let (text, queue) = (lane_text(key), queue_text(&key.tenant, &key.queue));
+        let mut words = vec![word(text), word(&queue), lane.map_or_else(Vec::new, word)];
+        if let Some((id, seen)) = lane.and_then(|id| Some((id, self.tx.lanes.get(&id)?))) {
+            let Seen { entries, claim, held, runs, .. } = seen;
+            words.extend(runs.iter().map(word));
+            let member = word(id);
+            let due = entries.due.map(|_| Index::Due(entries.priority));
+            for index in due.into_iter().chain(entries.lease.map(|_| Index::Lease)) {
+                let (name, set) = index.names(self.keys, &queue);
+                self.waits.insert(name, set.clone());
+                self.commands.add("ZREM", set, [member.clone()]);
+            }
+            if *held {
+                self.commands.add("ZREM", self.keys.held(&queue), [member.clone()]);
+            }
+            if let Some(claim) = claim {
+                self.commands.add("SREM", self.keys.claim(claim), [member]);
+            }
+            self.written.insert(id);
+        }
+        self.commands.alone("@erase", String::new(), words);
+        let (name, set) = Index::Look.names(self.keys, &queue);
+        self.waits.insert(name, set);
+    }
+
+    /// Whoever has read a lane of which anything changes begins anew, also when its row stays the same.
+    fn versions(&mut self) {
+        for lane in std::mem::take(&mut self.changed) {
+            if self.written.contains(&lane) {
+                continue;
+            }
+            if let Some(seen) = self.tx.lanes.get(&lane) {
+                let version = (seen.version + 1).to_be_bytes().to_vec();
+                self.commands.alone("SETRANGE", self.keys.lane(lane), vec![word(0), version]);
+            }
+        }
+    }
+
+    /// What goes is removed first: an event that is redriven as new keeps its id.
+    fn events(&mut self, changes: &Changes) {
+        let (ev, ids) = (|lane| self.keys.part("ev", lane), |lane| self.keys.part("id", lane));
+        for (lane, seq, id) in &changes.gone_events {
+            self.commands.alone("ZREMRANGEBYSCORE", ev(*lane), vec![word(seq), word(seq)]);
+            self.commands.add("HDEL", ids(*lane), [word(id.as_str())]);
+            self.changed.insert(*lane);
+        }
+        for change in &changes.changed_events {
+            let seq = word(change.seq);
+            let payload = change.payload.as_ref().unwrap_or(&change.was.event.payload);
+            let value = write_event(&change.was, change.mark, payload);
+            self.commands.alone("ZREMRANGEBYSCORE", ev(change.lane), vec![seq.clone(), seq.clone()]);
+            self.commands.alone("ZADD", ev(change.lane), vec![seq, value]);
+            self.changed.insert(change.lane);
+        }
+        for (lane, kept) in &changes.new_events {
+            let (seq, value) = (word(kept.event.seq), write_event(kept, kept.mark, &kept.event.payload));
+            self.commands.add("ZADD", ev(*lane), [seq.clone(), value]);
+            self.commands.add("HSET", ids(*lane), [word(kept.event.id.as_str()), seq]);
+            self.changed.insert(*lane);
+        }
+    }
+
+    fn runs(&mut self, changes: &Changes) {
+        let mut ended = Vec::new();
+        for run in &changes.new_runs {
+            let (lane, number) = (run.lane, run.ended.run.number);
+            self.commands.add("HSET", self.keys.part("run", lane), [word(number), write_run(run)]);
+            if has_span(&run.ended.run) {
+                let span = self.keys.part("span", lane);
+                self.commands.add("ZADD", span, [word(run.ended.run.lo), word(number)]);
+            }
+            ended.push(word(if is_dead(run) { "dead" } else { "ended" }));
+            ended.push(word(run_name(RunId { lane, number })));
+            self.changed.insert(lane);
+        }
+        for part in ended.chunks(ARGUMENTS) {
+            self.commands.alone("@ended", String::new(), part.to_vec());
+        }
+        for run in &changes.changed_runs {
+            let (lane, number) = (run.lane, run.ended.run.number);
+            self.commands.add("HSET", self.keys.part("run", lane), [word(number), write_run(run)]);
+            if !has_span(&run.ended.run) {
+                self.commands.add("ZREM", self.keys.part("span", lane), [word(number)]);
+            }
+            if !is_dead(run) {
+                let purged = run.ended.run.count > 0 && run.ended.state == RunState::Cancelled;
+                let name = run_name(RunId { lane, number });
+                self.commands.alone("@undead", String::new(), vec![word(name), word(u8::from(purged))]);
+            }
+            self.changed.insert(lane);
+        }
+    }
+
+    fn steps(&mut self, changes: &Changes) {
+        for run in &changes.gone_steps {
+            self.commands.alone("DEL", self.keys.steps(run.lane, run.number), Vec::new());
+            self.changed.insert(run.lane);
+        }
+        for (run, row) in &changes.steps {
+            let words = [word(step_field(row.revision, &row.name)), write_step(row)];
+            self.commands.add("HSET", self.keys.steps(run.lane, run.number), words);
+            self.changed.insert(run.lane);
+        }
+    }
+
+    fn aside(&mut self, changes: &Changes) {
+        let queue_of = |key: &LaneKey| queue_text(&key.tenant, &key.queue);
+        for aside in &changes.gone_aside {
+            let (name, text) = (aside_name(aside), lane_text(&aside.event.lane));
+            let (waits, look) = Index::Look.names(self.keys, &queue_of(&aside.event.lane));
+            self.commands.add("HDEL", self.keys.of("aside"), [word(&name)]);
+            self.commands.add("ZREM", look.clone(), [word(&name)]);
+            self.commands.add("ZREM", self.keys.aside_of(&text), [word(&name)]);
+            self.commands.add("HDEL", self.keys.aside_ids(&text), [word(aside.event.id.id().as_str())]);
+            self.waits.insert(waits, look);
+        }
+        for (number, key, look_at) in &changes.moved_aside {
+            let Some(known) = self.tx.asides.get(number) else { continue };
+            let (waits, look) = Index::Look.names(self.keys, &queue_of(key));
+            let mut moved = known.clone();
+            moved.look_at = *look_at;
+            let name = word(aside_name(&moved));
+            self.commands.add("HSET", self.keys.of("aside"), [name.clone(), codec::write_aside(&moved)]);
+            self.commands.add("ZADD", look.clone(), [word(look_at.as_millis()), name]);
+            self.waits.insert(waits, look);
+        }
+        for aside in &changes.new_aside {
+            let (name, text) = (word(aside_name(aside)), lane_text(&aside.event.lane));
+            let (waits, look) = Index::Look.names(self.keys, &queue_of(&aside.event.lane));
+            self.commands.add("HSET", self.keys.of("aside"), [name.clone(), codec::write_aside(aside)]);
+            self.commands.add("ZADD", look.clone(), [word(aside.look_at.as_millis()), name.clone()]);
+            let ready = word(aside.ready_at.as_millis());
+            self.commands.add("ZADD", self.keys.aside_of(&text), [ready, name.clone()]);
+            let id = word(aside.event.id.id().as_str());
+            self.commands.add("HSET", self.keys.aside_ids(&text), [id, name]);
+            self.waits.insert(waits, look);
+        }
+    }
+
+    /// Schedules and pauses: each has a version, because they are read all together.
+    fn settings(&mut self, changes: &Changes) {
+        let meta = |this: &mut Self, version: &str| {
+            this.commands.alone("HINCRBY", this.keys.meta(), vec![word(version), word(1)]);
+        };
+        for name in &changes.gone_schedules {
+            let text = word(queue_text(&name.0, &name.1));
+            self.commands.add("HDEL", self.keys.of("schedule"), [text.clone()]);
+            self.unfire(name, &text, None);
+        }
+        for row in &changes.schedules {
+            let schedule = &row.schedule;
+            let name = (schedule.tenant.clone(), schedule.name.clone());
+            let text = word(queue_text(&name.0, &name.1));
+            let queue = queue_text(&schedule.tenant, &schedule.queue);
+            self.commands.add("HSET", self.keys.of("schedule"), [text.clone(), codec::write_schedule(row)]);
+            self.unfire(&name, &text, row.next_at.is_some().then_some(&queue));
+            if let Some(next) = row.next_at {
+                let (waits, set) = Index::Fire.names(self.keys, &queue);
+                self.commands.add("ZADD", set.clone(), [word(next.as_millis()), text]);
+                self.waits.insert(waits, set);
+            }
+        }
+        if !changes.schedules.is_empty() || !changes.gone_schedules.is_empty() {
+            meta(self, "schedules");
+        }
+        let pause = |queue: &str, tenant: Option<&str>| match tenant {
+            Some(tenant) => word(format!("{queue}\0{tenant}")),
+            None => word(queue),
+        };
+        for (queue, tenant, paused) in &changes.pauses {
+            let field = pause(queue.as_str(), tenant.as_ref().map(|t| t.as_str()));
+            self.commands.add("HSET", self.keys.of("pause"), [field, codec::write_paused(paused)]);
+        }
+        for (queue, tenant) in &changes.gone_pauses {
+            let field = pause(queue.as_str(), tenant.as_ref().map(|t| t.as_str()));
+            self.commands.add("HDEL", self.keys.of("pause"), [field]);
+        }
+        if !changes.pauses.is_empty() || !changes.gone_pauses.is_empty() {
+            meta(self, "pauses");
+        }
+    }
+
+    /// A schedule leaves the queue for which it fired, unless that is the one for which it goes on to.
+    fn unfire(&mut self, name: &(quell_core::event::Tenant, quell_core::event::QueueName), text: &[u8], stays: Option<&String>) {
+        let Some(old) = self.tx.schedules.get(name).filter(|old| Some(*old) != stays) else { return };
+        let (waits, set) = Index::Fire.names(self.keys, old);
+        self.commands.add("ZREM", set.clone(), [text.to_vec()]);
+        self.waits.insert(waits, set);
+    }
+
+    fn trail(&mut self, records: &[Trail]) {
+        for part in records.chunks(RECORDS) {
+            let at = part.iter().map(|trail| trail.record.at).max().unwrap_or(self.tx.now);
+            let mut words = vec![word(at.as_millis())];
+            for trail in part {
+                let record = &trail.record;
+                let run = match (record.run, record.verdict) {
+                    (Some(run), Some(_)) => format!("v{}:{}", record.token, run.number),
+                    (Some(run), None) => run.number.to_string(),
+                    (None, _) => String::new(),
+                };
+                words.extend([trail.lane.map_or_else(Vec::new, word), word(run), codec::write_trail(trail)]);
+            }
+            self.commands.alone("@trail", String::new(), words);
+        }
+    }
+}
+

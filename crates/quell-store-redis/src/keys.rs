@@ -1,0 +1,131 @@
+//! Where everything is kept: every key of the store is named here.
+//!
+//! All keys of a partition share one hash tag (`quell:{p0}:`), so that scripts work in a cluster, too. Lanes are known by
+//! their numbers; the text of a key is in the lane's row, in `key` and in `names`, and nowhere else.
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `meta` | hash: schema, server, epoch, the latest number, counters, versions of schedules and pauses |
+//! | `queues` | sorted set of all queues; `totals:<queue>` hash of their counters |
+//! | `key`, `names` | hash from the text of a key to its lane; the same texts in order, for listings |
+//! | `lane:<lane>` | the row of a lane: version, entries, key, state (`rows.rs`) |
+//! | `due:<priority>:<queue>`, `lease:<queue>`, `held:<queue>` | sorted sets of lanes: by due time, by lease, paused or blocked |
+//! | `waits` | the first time of each of these sets, for all queues at once |
+//! | `claim:<id>` | set of the lanes that are held under this claim |
+//! | `ev:<lane>`, `id:<lane>` | events by number; hash from id to number |
+//! | `run:<lane>`, `span:<lane>` | hash of the runs that ended; the unmarked ones with events by their first event |
+//! | `ended`, `dead` | runs in the order in which they ended; those in the dead letter |
+//! | `step:<lane>:<run>` | hash of memos |
+//! | `audit`, `trail:<lane>` | stream of records; the numbers of those of a lane |
+//! | `aside`, `look:<queue>`, `of:<key>`, `asid:<key>` | events aside; by when to look; those of a lane; by id |
+//! | `schedule`, `fire:<queue>` | hash of schedules; by their next fire |
+//! | `pause` | hash of paused queues |
+
+use quell_core::aside::Aside;
+use quell_core::event::{LaneKey, QueueName, Tenant};
+
+/// The names of one partition.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    base: String,
+}
+
+impl Keys {
+    /// There is one partition now; its number is part of every name, so that there can be more.
+    pub(crate) fn new(prefix: &str) -> Self {
+        Keys { base: format!("{prefix}:{{p0}}:") }
+    }
+
+    pub(crate) fn of(&self, name: &str) -> String {
+        format!("{}{name}", self.base)
+    }
+
+    pub(crate) fn meta(&self) -> String {
+        self.of("meta")
+    }
+
+    pub(crate) fn wake(&self) -> String {
+        self.of("wake")
+    }
+
+    pub(crate) fn lane(&self, id: u64) -> String {
+        format!("{}lane:{id}", self.base)
+    }
+
+    pub(crate) fn due(&self, priority: u8, queue: &str) -> String {
+        format!("{}due:{priority}:{queue}", self.base)
+    }
+
+    pub(crate) fn lease(&self, queue: &str) -> String {
+        format!("{}lease:{queue}", self.base)
+    }
+
+    pub(crate) fn held(&self, queue: &str) -> String {
+        format!("{}held:{queue}", self.base)
+    }
+
+    pub(crate) fn look(&self, queue: &str) -> String {
+        format!("{}look:{queue}", self.base)
+    }
+
+    pub(crate) fn fire(&self, queue: &str) -> String {
+        format!("{}fire:{queue}", self.base)
+    }
+
+    pub(crate) fn totals(&self, queue: &str) -> String {
+        format!("{}totals:{queue}", self.base)
+    }
+
+    pub(crate) fn claim(&self, id: &str) -> String {
+        format!("{}claim:{id}", self.base)
+    }
+
+    /// What belongs to a lane, by the kind of it.
+    pub(crate) fn part(&self, kind: &str, lane: u64) -> String {
+        format!("{}{kind}:{lane}", self.base)
+    }
+
+    pub(crate) fn steps(&self, lane: u64, run: u64) -> String {
+        format!("{}step:{lane}:{run}", self.base)
+    }
+
+    /// Events aside of a lane.
+    pub(crate) fn aside_of(&self, key: &str) -> String {
+        format!("{}of:{key}", self.base)
+    }
+
+    pub(crate) fn aside_ids(&self, key: &str) -> String {
+        format!("{}asid:{key}", self.base)
+    }
+}
+
+/// A queue of a tenant as it is named in keys: no tenant holds a NUL.
+pub(crate) fn queue_text(tenant: &Tenant, queue: &QueueName) -> String {
+    format!("{}\0{}", tenant.as_str(), queue.as_str())
+}
+
+pub(crate) fn lane_text(key: &LaneKey) -> String {
+    format!("{}\0{}\0{}", key.tenant.as_str(), key.queue.as_str(), key.key.as_str())
+}
+
+/// The name of an event aside: names sort as they are to enter their lanes.
+pub(crate) fn aside_name(aside: &Aside) -> String {
+    format!("{:016}{:016}", aside.ready_at.as_millis().max(0), aside.number)
+}
+
+/// A queue's name taken apart.
+pub(crate) fn read_queue(text: &str) -> Option<(Tenant, QueueName)> {
+    let (tenant, queue) = text.split_once('\0')?;
+    Some((Tenant::new(tenant).ok()?, QueueName::new(queue).ok()?))
+}
+
+/// A lane's key taken apart.
+pub(crate) fn read_lane_key(text: &str) -> Option<LaneKey> {
+    let mut parts = text.splitn(3, '\0');
+    let (tenant, queue, key) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(LaneKey {
+        tenant: Tenant::new(tenant).ok()?,
+        queue: QueueName::new(queue).ok()?,
+        key: quell_core::event::Key::new(key).ok()?,
+    })
+}

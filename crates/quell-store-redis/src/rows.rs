@@ -1,0 +1,272 @@
+//! Rows as values of Redis: what a script must see is in front at fixed places, the rest is as `quell_store_rows::codec`
+//! writes it. Numbers are big-endian.
+
+use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::event::{Event, EventId, Fingerprint, Headers, LaneKey, Payload};
+use quell_core::lane::{CurrentRun, Lane};
+use quell_core::lifecycle::RunState;
+use quell_core::store::StepRow;
+use quell_core::working_set::{FinishedRun, Kept};
+use quell_store_rows::codec;
+use quell_store_rows::rows::{Entries, LaneAt};
+
+use crate::keys::{lane_text, read_lane_key};
+
+/// What stands for a missing entry: no store time is that early.
+const NONE: i64 = i64::MIN;
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        format!("a stored {what} cannot be read; was it written by a newer version of Quell?"),
+    )
+}
+
+/// Reads a value from its front.
+struct Cut<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Cut<'a> {
+    fn bytes(&mut self, count: usize) -> StoreResult<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(count).ok_or_else(|| damaged(self.what))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> StoreResult<[u8; N]> {
+        let bytes = self.bytes(N)?;
+        bytes.try_into().map_err(|_| damaged(self.what))
+    }
+
+    fn number(&mut self) -> StoreResult<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn time(&mut self) -> StoreResult<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    fn size(&mut self) -> StoreResult<usize> {
+        let size = u32::from_be_bytes(self.array()?);
+        usize::try_from(size).map_err(|_| damaged(self.what))
+    }
+
+    fn text(&mut self, count: usize) -> StoreResult<&'a str> {
+        std::str::from_utf8(self.bytes(count)?).map_err(|_| damaged(self.what))
+    }
+}
+
+/// A lane as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct LaneValue {
+    pub(crate) version: u64,
+    pub(crate) at: LaneAt,
+}
+
+/// Version (8 bytes), whether nothing keeps the lane but its history (1), due and lease entry (8 each), priority (1),
+/// the key with its length (2), the lane.
+pub(crate) fn write_lane(version: u64, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
+    let text = lane_text(key);
+    let quiet = lane.is_idle() && !is_held(lane);
+    let mut value = Vec::with_capacity(320);
+    value.extend(version.to_be_bytes());
+    value.push(u8::from(quiet));
+    for entry in [entries.due, entries.lease] {
+        value.extend(entry.map_or(NONE, Timestamp::as_millis).to_be_bytes());
+    }
+    value.push(entries.priority);
+    value.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+    value.extend(text.as_bytes());
+    value.extend(codec::write_lane(lane));
+    value
+}
+
+pub(crate) fn read_lane(value: &[u8]) -> StoreResult<LaneValue> {
+    let mut cut = Cut { rest: value, what: "lane" };
+    let version = cut.number()?;
+    cut.bytes(1)?;
+    let entry = |millis: i64| (millis != NONE).then(|| Timestamp::from_millis(millis));
+    let (due, lease) = (entry(cut.time()?), entry(cut.time()?));
+    let [priority] = cut.array()?;
+    let length = usize::from(u16::from_be_bytes(cut.array()?));
+    let key = read_lane_key(cut.text(length)?).ok_or_else(|| damaged("key"))?;
+    let lane = codec::read_lane(cut.rest)?;
+    Ok(LaneValue { version, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
+}
+
+/// Paused, or waiting for an operator.
+pub(crate) fn is_held(lane: &Lane) -> bool {
+    lane.paused.is_some() || lane.blocked.is_some()
+}
+
+/// The largest number in a lane: whatever it gets next must be larger.
+pub(crate) fn largest_number(lane: &Lane) -> u64 {
+    let runs = lane.fixed_runs().flat_map(|run| [run.number, run.token, run.hi]);
+    let open = lane.open.map_or(0, |open| open.number);
+    runs.chain([lane.id, lane.head_seq, open]).max().unwrap_or(0)
+}
+
+/// A mark as scripts compare it.
+pub(crate) fn mark_bytes(mark: Option<u64>) -> [u8; 8] {
+    mark.unwrap_or(0).to_be_bytes()
+}
+
+/// Number (8 bytes), mark (8), size of the payload (4), fingerprint (16), priority (1), when it came (8), the number it
+/// had before (8), its id with its length (2), headers with their length (4), the payload.
+pub(crate) fn write_event(kept: &Kept, mark: Option<u64>, payload: &Payload) -> Vec<u8> {
+    let event = &kept.event;
+    let headers = match event.headers.is_empty() {
+        true => Vec::new(),
+        false => rmp_serde::to_vec(&event.headers).unwrap_or_default(),
+    };
+    let (id, text) = (event.id.as_str().as_bytes(), payload.as_str().as_bytes());
+    let mut value = Vec::with_capacity(64 + id.len() + headers.len() + text.len());
+    value.extend(event.seq.to_be_bytes());
+    value.extend(mark_bytes(mark));
+    value.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes());
+    value.extend(kept.print.0);
+    value.push(kept.priority);
+    value.extend(event.received_at.as_millis().to_be_bytes());
+    value.extend(event.was_seq.unwrap_or(0).to_be_bytes());
+    value.extend(u16::try_from(id.len()).unwrap_or(u16::MAX).to_be_bytes());
+    value.extend(id);
+    value.extend(u32::try_from(headers.len()).unwrap_or(u32::MAX).to_be_bytes());
+    value.extend(headers);
+    value.extend(text);
+    value
+}
+
+pub(crate) fn read_event(value: &[u8]) -> StoreResult<Kept> {
+    let mut cut = Cut { rest: value, what: "event" };
+    let some = |number: u64| (number != 0).then_some(number);
+    let (seq, mark) = (cut.number()?, some(cut.number()?));
+    cut.bytes(4)?;
+    let print = Fingerprint(cut.array()?);
+    let [priority] = cut.array()?;
+    let received_at = Timestamp::from_millis(cut.time()?);
+    let was_seq = some(cut.number()?);
+    let length = usize::from(u16::from_be_bytes(cut.array()?));
+    let id = EventId::new(cut.text(length)?).map_err(|_| damaged("event id"))?;
+    let headers = match cut.size()? {
+        0 => Headers::new(),
+        size => rmp_serde::from_slice(cut.bytes(size)?).map_err(|_| damaged("header"))?,
+    };
+    let payload = std::str::from_utf8(cut.rest).map_err(|_| damaged("payload"))?;
+    let payload = Payload::from_stored(payload);
+    Ok(Kept { event: Event { seq, id, received_at, payload, headers, was_seq }, mark, priority, print })
+}
+
+/// Flags (1 byte: 1 failed, 2 marked), count, first and last event, when it ended (8 each), the run.
+pub(crate) fn write_run(run: &FinishedRun) -> Vec<u8> {
+    let ended = &run.ended;
+    let failed = u8::from(ended.state == RunState::Failed);
+    let mut value = vec![failed | u8::from(ended.run.marked) << 1];
+    for number in [ended.run.count, ended.run.lo, ended.run.hi] {
+        value.extend(number.to_be_bytes());
+    }
+    value.extend(ended.at.as_millis().to_be_bytes());
+    value.extend(codec::write_run(run));
+    value
+}
+
+pub(crate) fn read_run(key: LaneKey, lane: u64, value: &[u8]) -> StoreResult<FinishedRun> {
+    let mut cut = Cut { rest: value, what: "run" };
+    cut.bytes(33)?;
+    codec::read_run(key, lane, cut.rest)
+}
+
+/// Whether a run that ended is in the dead letter.
+pub(crate) fn is_dead(run: &FinishedRun) -> bool {
+    run.ended.state == RunState::Failed && run.ended.run.count > 0
+}
+
+/// Whether a run that ended is found by the range of its events.
+pub(crate) fn has_span(run: &CurrentRun) -> bool {
+    run.count > 0 && !run.marked
+}
+
+pub(crate) fn run_name(run: RunId) -> String {
+    format!("{}:{}", run.lane, run.number)
+}
+
+/// A step's field in the hash of its run.
+pub(crate) fn step_field(revision: u32, name: &str) -> String {
+    format!("{revision}\0{name}")
+}
+
+/// When, by which token, and the result as JSON if there is one.
+pub(crate) fn write_step(row: &StepRow) -> Vec<u8> {
+    let value = row.value.as_ref().map(serde_json::Value::to_string);
+    rmp_serde::to_vec(&(row.at, row.token, value)).unwrap_or_default()
+}
+
+pub(crate) fn read_step(field: &[u8], value: &[u8]) -> StoreResult<StepRow> {
+    let field = std::str::from_utf8(field).map_err(|_| damaged("step"))?;
+    let (revision, name) = field.split_once('\0').ok_or_else(|| damaged("step"))?;
+    let (at, token, text): (Timestamp, u64, Option<String>) =
+        rmp_serde::from_slice(value).map_err(|_| damaged("step"))?;
+    let value = text.map(|text| serde_json::from_str(&text)).transpose().map_err(|_| damaged("step"))?;
+    let revision = revision.parse().map_err(|_| damaged("step"))?;
+    Ok(StepRow { revision, name: name.to_owned(), at, token, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_core::event::{Key, QueueName, Tenant};
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    #[test]
+    fn lanes_come_back_as_they_were() {
+        let tenant = Tenant::new("acme").unwrap();
+        let key = LaneKey::new(QueueName::new("mail").unwrap(), Key::new("a\u{1}{b}").unwrap()).of(tenant);
+        let mut lane = Lane::new(7, at(5));
+        lane.head_seq = 9;
+        let entries = Entries { due: Some(at(77)), lease: None, priority: 3 };
+        let read = read_lane(&write_lane(12, &key, &lane, entries)).unwrap();
+        assert_eq!((read.version, read.at.key, read.at.entries), (12, key, entries));
+        assert_eq!(read.at.lane, lane);
+        assert!(read_lane(b"short").is_err());
+    }
+
+    #[test]
+    fn events_come_back_as_they_were() {
+        let payload = Payload::of(&serde_json::json!({"text": "ü\u{0}"}));
+        let headers: Headers = [("a".to_owned(), "b".to_owned())].into();
+        for (headers, mark, was_seq) in [(headers, None, Some(3)), (Headers::new(), Some(8), None)] {
+            let event = Event {
+                seq: 41,
+                id: EventId::new("evt_1").unwrap(),
+                received_at: at(1_000),
+                payload: payload.clone(),
+                headers,
+                was_seq,
+            };
+            let kept = Kept { event, mark, priority: 9, print: payload.fingerprint() };
+            let value = write_event(&kept, mark, &payload);
+            assert_eq!(read_event(&value).unwrap(), kept);
+            // The places at which scripts look.
+            assert_eq!(value[..8], 41u64.to_be_bytes());
+            assert_eq!(value[8..16], mark_bytes(mark));
+            assert_eq!(value[16..20], u32::try_from(payload.len()).unwrap().to_be_bytes());
+            assert_eq!(value[20..36], kept.print.0);
+            assert_eq!(value[53..60], *b"\0\x05evt_1");
+        }
+    }
+
+    #[test]
+    fn steps_come_back_as_they_were() {
+        for value in [None, Some(serde_json::json!({"a": [1, 2.5]}))] {
+            let row = StepRow { revision: 2, name: "llm/1".into(), at: at(9), token: 77, value };
+            let read = read_step(step_field(2, "llm/1").as_bytes(), &write_step(&row)).unwrap();
+            assert_eq!(read, row);
+        }
+    }
+}

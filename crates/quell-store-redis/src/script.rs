@@ -1,0 +1,82 @@
+//! The scripts, and the calls that are made of them.
+
+use redis::{Cmd, Script as Source};
+
+macro_rules! script {
+    ($name:literal) => {
+        concat!(include_str!("../lua/base.lua"), now!(), include_str!(concat!("../lua/", $name, ".lua")))
+    };
+}
+
+#[cfg(not(feature = "test-clock"))]
+macro_rules! now {
+    () => {
+        include_str!("../lua/now.lua")
+    };
+}
+
+#[cfg(feature = "test-clock")]
+macro_rules! now {
+    () => {
+        include_str!("../lua/now_test.lua")
+    };
+}
+
+/// The only script that is sent as text, see there.
+pub(crate) const OPEN: &str = include_str!("../lua/open.lua");
+
+/// A script that is called by its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    Apply,
+    Claimed,
+    Due,
+    Expired,
+    Find,
+    Fires,
+    Forget,
+    Lanes,
+    Outlook,
+    Ready,
+    Running,
+    Take,
+    Time,
+}
+
+/// All scripts, in the order of [`Script`].
+const SOURCES: [&str; 13] = [
+    script!("apply"),
+    script!("claimed"),
+    script!("due"),
+    script!("expired"),
+    script!("find"),
+    script!("fires"),
+    script!("forget"),
+    script!("lanes"),
+    script!("outlook"),
+    script!("ready"),
+    script!("running"),
+    script!("take"),
+    script!("time"),
+];
+
+pub(crate) struct Scripts {
+    all: Vec<Source>,
+}
+
+impl Scripts {
+    pub(crate) fn new() -> Self {
+        Scripts { all: SOURCES.iter().map(|source| Source::new(source)).collect() }
+    }
+
+    pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
+        SOURCES.into_iter()
+    }
+
+    /// A call of this script; the arguments follow.
+    pub(crate) fn call(&self, script: Script, meta: &str) -> Cmd {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(self.all[script as usize].get_hash()).arg(1).arg(meta);
+        call
+    }
+}

@@ -1,0 +1,1 @@
+//! Servers that stop, die and forget.
