@@ -361,14 +361,13 @@ impl WorkingSet {
 
     /// The live claims that an earlier call of this worker with this id got.
     pub fn claimed_before(&self, now: Timestamp, claim_id: &str, worker: &Arc<WorkerId>) -> Vec<Batch> {
-        let own =
-            |c: &CurrentRun| c.claim_id.as_deref() == Some(claim_id) && c.worker.as_ref() == Some(worker);
-        let live = |l: &&Inhabited| {
-            let current = l.lane.current.as_ref();
-            current.is_some_and(own) && l.lane.lease_at().is_some_and(|until| now < until)
-        };
-        let lanes = self.lanes.iter().filter(|(_, l)| live(l));
+        let lanes = self.lanes.iter().filter(|(_, l)| l.is_claimed(now, claim_id, worker));
         lanes.map(|(key, l)| l.lane.envelope(key.clone(), l.current_events())).collect()
+    }
+
+    /// Whether there are any.
+    pub fn is_claimed(&self, now: Timestamp, claim_id: &str, worker: &Arc<WorkerId>) -> bool {
+        self.lanes.values().any(|l| l.is_claimed(now, claim_id, worker))
     }
 
     /// When this claimer should look at the lane again. A queue at its `max_running` is woken by a settle instead.
@@ -707,6 +706,14 @@ impl WorkingSet {
 }
 
 impl Inhabited {
+    /// Whether a claim of this id and worker holds the lane.
+    fn is_claimed(&self, now: Timestamp, claim_id: &str, worker: &Arc<WorkerId>) -> bool {
+        let own =
+            |c: &CurrentRun| c.claim_id.as_deref() == Some(claim_id) && c.worker.as_ref() == Some(worker);
+        let live = self.lane.lease_at().is_some_and(|until| now < until);
+        live && self.lane.current.as_ref().is_some_and(own)
+    }
+
     /// The events of a run, in order.
     fn members<'a>(&'a self, run: &'a CurrentRun) -> impl Iterator<Item = &'a Kept> {
         self.events.range(run.lo..=run.hi).map(|(_, k)| k).filter(|k| run.has(k.event.seq, k.mark))

@@ -314,10 +314,15 @@ impl Tx {
         let mut queues: BTreeMap<Names, Known> =
             names.iter().filter_map(|names| Some((names.clone(), cache.get(names)?))).collect();
         if !unknown.is_empty() {
-            queues.extend(cache.make(connection, &unknown).await?);
+            let (made, by_others) = cache.make(connection, &unknown).await?;
+            if by_others {
+                // What was not there a moment ago may be there now, in a queue that was not even known.
+                return Err(Stop::Told(Trouble::Again));
+            }
+            queues.extend(made);
         }
         let ids = QueueIds(queues);
-        self.meet(changes, &ids).await?;
+        self.meet_with_new(changes, &ids).await?;
         let mut requests = Vec::new();
         write_erased(changes, &ids, &mut requests)?;
         write_lanes(changes, &ids, &mut requests)?;
@@ -335,30 +340,36 @@ impl Tx {
     }
 
     /// Two who put the same id aside for a lane that does not exist must not both do so.
-    async fn meet(&self, changes: &Changes, ids: &QueueIds) -> Result<(), Stop> {
-        let (mut places, mut queues, mut keys, mut event_ids) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    async fn meet_with_new(&self, changes: &Changes, ids: &QueueIds) -> Result<(), Stop> {
+        let (mut lanes, mut event_ids) = (Vec::new(), Vec::new());
         for aside in &changes.new_aside {
             let event = &aside.event;
             let NewEventId::Given(id) = &event.id else { continue };
             if event.delay.is_some() && self.without_lane.contains(&event.lane) {
-                let queue = ids.of_lane(&event.lane)?;
-                places.push(format!("{queue}/{}", event.lane.key.as_str()));
-                queues.push(queue);
-                keys.push(event.lane.key.as_str().to_owned());
-                event_ids.push(id.as_str().to_owned());
+                lanes.push((ids.of_lane(&event.lane)?, &event.lane));
+                event_ids.push(id.as_str());
             }
         }
-        if places.is_empty() {
+        Ok(self.meet(&lanes, &event_ids).await?)
+    }
+
+    /// Meets those who put something aside for the same lanes, which do not exist. If one of them does now, or one of
+    /// these ids is aside there, what was read before is not true any more.
+    pub(crate) async fn meet(&self, lanes: &[(i32, &LaneKey)], ids: &[&str]) -> RowsResult<()> {
+        if lanes.is_empty() {
             return Ok(());
         }
-        let requests: [Request; 2] = [
-            (&MEET, vec![Box::new(places)]),
-            (&MET, vec![Box::new(queues), Box::new(keys), Box::new(event_ids)]),
-        ];
-        let answers = self.connection()?.read(&requests).await?;
+        let places: Vec<String> =
+            lanes.iter().map(|(queue, key)| format!("{queue}/{}", key.key.as_str())).collect();
+        let queues: Vec<i32> = lanes.iter().map(|(queue, _)| *queue).collect();
+        let keys: Vec<String> = lanes.iter().map(|(_, key)| key.key.as_str().to_owned()).collect();
+        let ids: Vec<Option<String>> =
+            (0..lanes.len()).map(|n| ids.get(n).map(|id| (*id).to_owned())).collect();
+        let requests: [Request; 2] =
+            [(&MEET, vec![Box::new(places)]), (&MET, vec![Box::new(queues), Box::new(keys), Box::new(ids)])];
+        let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
         let met = answers.last().is_some_and(|rows| !rows.is_empty());
-        if met { Err(Stop::Told(Trouble::Again)) } else { Ok(()) }
+        if met { Err(Trouble::Again) } else { Ok(()) }
     }
 
     async fn finish(

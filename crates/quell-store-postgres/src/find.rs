@@ -203,6 +203,12 @@ impl Tx {
         if requests.is_empty() {
             return Ok(Found::default());
         }
+        // Whether a lane is idle depends on what is aside for it, also while there is no lane.
+        let unlocked = want.aside_first.iter().filter(|key| self.without_lane.contains(*key));
+        let unlocked: Vec<(i32, &LaneKey)> = unlocked
+            .filter_map(|key| Some((*queues.get(&(key.tenant.clone(), key.queue.clone()))?, key)))
+            .collect();
+        self.meet(&unlocked, &[]).await?;
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
         let mut found = Found::default();
         for (kind, rows) in kinds.into_iter().zip(answers) {

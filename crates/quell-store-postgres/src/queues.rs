@@ -26,7 +26,7 @@ static BY_NAME: Sql = Sql {
 /// The same names may be made by others at this moment: then their row is waited for and taken.
 static MAKE: Sql = Sql {
     text: "INSERT INTO quell.queue (tenant, name) SELECT * FROM unnest($1::text[], $2::text[])
-           ON CONFLICT (tenant, name) DO NOTHING",
+           ON CONFLICT (tenant, name) DO NOTHING RETURNING id",
     types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
 
@@ -127,21 +127,21 @@ impl Queues {
     }
 
     /// Makes the queues that do not exist, in the transaction of this connection. They are not known here before it has
-    /// committed, because it may not.
+    /// committed, because it may not. Says, too, whether others have made some of them meanwhile.
     pub(crate) async fn make(
         &self,
         connection: &Connection,
         unknown: &[&Names],
-    ) -> Result<BTreeMap<Names, Known>, Fault> {
+    ) -> Result<(BTreeMap<Names, Known>, bool), Fault> {
         let (tenants, names) = columns(unknown.iter().copied());
-        connection.query(&MAKE, &[&tenants, &names]).await?;
+        let own = connection.query(&MAKE, &[&tenants, &names]).await?.len();
         let rows = connection.query(&BY_NAME, &[&tenants, &names]).await?;
         let mut made = BTreeMap::new();
         for row in &rows {
             let names = (tenant(get(row, 1)?)?, queue_name(get(row, 2)?)?);
             made.insert(names, Known { id: get(row, 0)?, priorities: get(row, 3)? });
         }
-        Ok(made)
+        Ok((made, own < unknown.len()))
     }
 }
 

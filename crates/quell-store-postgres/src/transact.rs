@@ -94,7 +94,7 @@ impl PostgresStore {
             Fault::Connection(error) => not_done(&error),
             Fault::Store(error) => error,
         };
-        let made = queues.make(&connection, &[&names]).await.map_err(fault)?;
+        let (made, _) = queues.make(&connection, &[&names]).await.map_err(fault)?;
         for (names, known) in made {
             queues.put(names, known);
         }

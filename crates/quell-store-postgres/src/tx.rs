@@ -26,7 +26,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 
 use crate::Shared;
-use crate::connection::{Connection, Sql, Value};
+use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::{self, spoils_connection, trouble};
 use crate::options::StatementMode;
 use crate::queues::{Fault, Names};
@@ -103,8 +103,8 @@ static DUE: Sql = Sql {
     ),
     types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
 };
-/// The first few of each level that have been due for too long, whoever has them locked.
-static OVERDUE: Sql = Sql {
+/// The first few of each level that are due, whoever has them locked.
+static FRONT: Sql = Sql {
     text: "SELECT l.id, l.due_at FROM unnest($1::int[], $2::smallint[]) AS p(queue_id, priority)
            CROSS JOIN LATERAL (
              SELECT id, due_at FROM quell.lane
@@ -140,6 +140,9 @@ static CLAIMED: Sql = Sql {
     ),
     types: &[Type::TEXT],
 };
+/// Claims of one id meet here, since there may be no lane yet at which they could.
+static MEET_CLAIM: Sql =
+    Sql { text: "SELECT pg_advisory_xact_lock(hashtext('quell.claim'), hashtext($1))", types: &[Type::TEXT] };
 static READY: Sql = Sql {
     text: "SELECT a.look_at, a.body FROM unnest($1::int[]) AS q(id)
            CROSS JOIN LATERAL (
@@ -457,27 +460,29 @@ impl Rows for Tx {
             levels.push(i16::from(pick.priority));
             most.push(number(pick.most as u64));
         }
-        let overdue = self.now.before(quell_store_rows::OVERDUE).as_millis();
-        let due: Vec<Value> = vec![
-            Box::new(queues.clone()),
-            Box::new(levels.clone()),
-            Box::new(most),
-            Box::new(self.now.as_millis()),
-        ];
-        let late: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(overdue)];
-        let requests = [(&DUE, due), (&OVERDUE, late)];
+        let now = self.now.as_millis();
+        let due: Vec<Value> =
+            vec![Box::new(queues.clone()), Box::new(levels.clone()), Box::new(most), Box::new(now)];
+        let front: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(now)];
+        let requests = [(&DUE, due), (&FRONT, front)];
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
-        let [due, late] = &answers[..] else { return Ok(Vec::new()) };
+        let [due, front] = &answers[..] else { return Ok(Vec::new()) };
         let mut lanes = self.lanes_at(due).await?;
         let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
-        let mut skipped = Vec::new();
-        for row in late {
+        let mut skipped: Vec<(u64, i64)> = Vec::new();
+        for row in front {
             let id = count(row, 0)?;
             if !locked.contains(&id) {
                 skipped.push((id, get(row, 1)?));
             }
         }
-        let mut again = self.shared.skipped.again(&skipped);
+        let overdue = self.now.before(quell_store_rows::OVERDUE).as_millis();
+        let late: Vec<(u64, i64)> = skipped.iter().copied().filter(|(_, due)| *due <= overdue).collect();
+        let mut again = self.shared.skipped.again(&late);
+        if lanes.is_empty() {
+            // There is nothing else to do than to wait for these: a sender is just done with them, or another claim.
+            again = skipped.iter().map(|(id, _)| *id).collect();
+        }
         again.truncate(SHORT_WAITS);
         if !again.is_empty() {
             lanes.extend(self.wait_for(&again).await?);
@@ -491,7 +496,12 @@ impl Rows for Tx {
     }
 
     async fn claimed(&mut self, claim_id: &str) -> RowsResult<Vec<LaneAt>> {
-        self.lock(&CLAIMED, &[&clean(claim_id)]).await
+        let id = clean(claim_id).into_owned();
+        // In this order: the lanes of whoever had the lock before are seen.
+        let requests: [Request; 2] =
+            [(&MEET_CLAIM, vec![Box::new(id.clone())]), (&CLAIMED, vec![Box::new(id)])];
+        let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
+        self.lanes_at(answers.last().map_or(&[], |rows| rows.as_slice())).await
     }
 
     async fn ready(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<Aside>> {

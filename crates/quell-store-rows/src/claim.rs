@@ -29,11 +29,17 @@ pub(crate) struct Progress {
     bytes: u64,
     pushes: usize,
     of_name: BTreeMap<QueueName, usize>,
+    /// The caller gave the claim its id, so that it may be sent more than once.
+    named: bool,
+    /// A claim of this id has got its lanes meanwhile.
+    pub(crate) made_before: bool,
 }
 
 impl Progress {
-    pub(crate) fn new(request: &ClaimRequest) -> Self {
+    pub(crate) fn new(request: &ClaimRequest, named: bool) -> Self {
         Progress {
+            named,
+            made_before: false,
             claimed: Claimed::default(),
             left: request.max.min(limits::CLAIM_LANES_MAX),
             bytes: 0,
@@ -120,6 +126,17 @@ pub(crate) async fn hand_out(
         return Ok(false);
     }
     let mut work = Work::begin(backend).await?;
+    if progress.claimed.batches.is_empty() && progress.named {
+        // The same claim may have been sent twice at once: the first of them gets the lanes, and the other is told.
+        let id = request.claim_id.as_deref().unwrap_or_default();
+        let lanes = work.rows.claimed(id).await?;
+        work.take_in(lanes);
+        if work.set.is_claimed(work.now, id, &request.worker) {
+            work.rollback().await;
+            progress.made_before = true;
+            return Ok(false);
+        }
+    }
     let mut picks = Vec::new();
     let mut rooms: BTreeMap<(Tenant, QueueName), usize> = BTreeMap::new();
     for (q, policy, share) in &chosen {
@@ -143,11 +160,11 @@ pub(crate) async fn hand_out(
         return Ok(false);
     }
     let mut lanes = work.rows.due(&picks).await?;
-    let now = work.now;
     // Each priority has an order of its own, and a higher one overtakes by a bounded time.
-    lanes.sort_by_key(|at| rank(at.entries.due.unwrap_or(now), at.entries.priority));
+    lanes.sort_by_key(|at| rank(at.entries.due.unwrap_or(work.now), at.entries.priority));
     let found = lanes.len();
     let keys = work.take_in(lanes);
+    let now = work.now;
     let mut taken: Vec<(LaneKey, Arc<RunPolicy>)> = Vec::new();
     // Kept apart until the commit: a transaction that is begun anew begins with what was left before it.
     let (mut left, mut bytes, mut of_name) = (progress.left, progress.bytes, progress.of_name.clone());

@@ -246,7 +246,8 @@ pub trait Rows: Send {
     /// Locks lanes of these queues whose lease entry is not after now, the earliest first; leaves busy ones alone.
     async fn expired(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<LaneAt>>;
 
-    /// Locks the lanes whose current run was claimed under this id.
+    /// Locks the lanes whose current run was claimed under this id. Nobody else asks this for the same id until the end,
+    /// or the end is [`Trouble::Again`].
     async fn claimed(&mut self, claim_id: &str) -> RowsResult<Vec<LaneAt>>;
 
     /// Locks and reads events aside of these queues whose `look_at` is not after now, in the order (look_at, ready_at,

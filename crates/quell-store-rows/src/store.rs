@@ -70,9 +70,9 @@ impl RowStore {
         })
     }
 
-    async fn claim_lanes(&self, request: &ClaimRequest) -> StoreResult<Claimed> {
+    async fn claim_lanes(&self, request: &ClaimRequest, named: bool) -> StoreResult<Claimed> {
         let backend = &*self.backend;
-        let mut progress = claim::Progress::new(request);
+        let mut progress = claim::Progress::new(request, named);
         let mut outlook = backend.outlook().await?;
         let ready = claim::ready(&outlook, request);
         if !ready.is_empty() {
@@ -100,6 +100,11 @@ impl RowStore {
             if !more {
                 break;
             }
+        }
+        if progress.made_before {
+            let id = request.claim_id.as_deref().unwrap_or_default();
+            let before = repeated!(claim::claimed_before(backend, request, id))?;
+            progress.claimed.batches = before.map(|claimed| claimed.batches).unwrap_or_default();
         }
         let mut claimed = progress.claimed;
         claimed.now = outlook.now;
@@ -164,6 +169,7 @@ impl Store for RowStore {
 
     async fn claim(&self, mut request: ClaimRequest) -> StoreResult<Claimed> {
         request.check()?;
+        let named = request.claim_id.is_some();
         match &request.claim_id {
             Some(id) => {
                 let before = repeated!(claim::claimed_before(&*self.backend, &request, id))?;
@@ -173,7 +179,7 @@ impl Store for RowStore {
             }
             None => request.claim_id = Some(self.claim_name()),
         }
-        let claimed = self.claim_lanes(&request).await?;
+        let claimed = self.claim_lanes(&request, named).await?;
         self.remember(&request, claimed.next_at);
         Ok(claimed)
     }

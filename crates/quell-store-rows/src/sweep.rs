@@ -51,7 +51,6 @@ pub(crate) async fn fire_and_enter(
     queues: &[(Tenant, QueueName)],
 ) -> RowsResult<bool> {
     let mut work = Work::begin(backend).await?;
-    let now = work.now;
     let fires = work.rows.fires(queues).await?;
     let mut ready = work.rows.ready(queues, limits::ASIDE_STEP + 1).await?;
     // What a schedule fires is taken in at once: its lane is needed, too.
@@ -80,6 +79,7 @@ pub(crate) async fn fire_and_enter(
         })
         .collect();
     work.take_in(lanes.lanes);
+    let now = work.now;
     let mut want = wanted(&work, &ready);
     for row in &fires {
         let s = &row.schedule;
