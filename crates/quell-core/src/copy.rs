@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::aside::Aside;
 use crate::batch::RunId;
 use crate::clock::Timestamp;
-use crate::error::StoreResult;
+use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, QueueName, Tenant};
 use crate::lane::{Lane, Paused};
 use crate::schedule::ScheduleRow;
@@ -105,4 +105,12 @@ pub struct Counts {
     pub steps: u64,
     pub aside: u64,
     pub audit: u64,
+}
+
+/// The answer of a sealed store to every change; the same words in every store.
+pub fn sealed(by: &str) -> StoreError {
+    StoreError::unavailable(format!(
+        "the store was sealed by {by}: it is being copied, or has been moved; use the copy, or lift the seal with `quell \
+         store unseal --force`"
+    ))
 }

@@ -6,7 +6,9 @@ CREATE TABLE quell.meta (
   one         boolean PRIMARY KEY CHECK (one),
   version     integer NOT NULL,
   test_offset bigint  NOT NULL,  -- added to the clock by builds with the feature test-clock, otherwise unused
-  sealed      text,              -- why nothing may be written, if so
+  sealed      text,              -- who has sealed it, if somebody has: then nothing may be changed
+  copy_place  text,              -- where a copy into this store goes on, while it is not finished
+  origin      text,              -- the timeline and the table in which numbers were given last
   run_mark    bigint  NOT NULL,  -- the retention has looked at finished runs up to this id
   audit_mark  bigint  NOT NULL   -- audit records up to this id may be deleted
 );

@@ -26,7 +26,7 @@ static SERVER: Sql = Sql {
                   current_setting('server_encoding')",
     types: &[],
 };
-static MOMENT: Sql = Sql {
+pub(crate) static MOMENT: Sql = Sql {
     text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset FROM quell.meta",
     types: &[],
 };

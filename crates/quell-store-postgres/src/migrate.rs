@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 use crate::connection::{Connection, Connections, Sql};
 use crate::error::{cause, not_done};
 use crate::options::Options;
+use crate::origin::origin;
 use crate::rows::get;
 
 const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_engine.sql")];
@@ -74,6 +75,9 @@ async fn change(connection: &Connection, options: &Options) -> StoreResult<()> {
     for migration in MIGRATIONS.iter().skip(done) {
         connection.batch(&connection.text(migration)).await.map_err(|e| failed(&e))?;
     }
+    // Tables that were made just now have no past.
+    let fresh = connection.text(concat!("UPDATE quell.meta SET origin = ", origin!(), " WHERE version = 0"));
+    connection.batch(&fresh).await.map_err(|e| failed(&e))?;
     let stamp = format!("UPDATE {schema}.meta SET version = {VERSION}; COMMIT");
     connection.batch(&stamp).await.map_err(|e| failed(&e))
 }

@@ -29,6 +29,7 @@ use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::{self, spoils_connection, trouble};
 use crate::options::StatementMode;
+use crate::origin::{self, origin};
 use crate::queues::{Fault, Names};
 use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, stored_lane, time};
 
@@ -43,15 +44,25 @@ const DEAD_CONNECTIONS: usize = 4;
 
 /// The server's time, the offset of tests, and whether anything may be written.
 static BEGIN: Sql = Sql {
-    text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed FROM quell.meta",
+    text: concat!(
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
+        origin!(),
+        " FROM quell.meta"
+    ),
     types: &[],
 };
 /// The same for sessions that keep no settings.
 static BEGIN_UNNAMED: Sql = Sql {
-    text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed,
-                  set_config('lock_timeout', '5000', true), set_config('jit', 'off', true) FROM quell.meta",
+    text: concat!(
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
+        origin!(),
+        ", set_config('lock_timeout', '5000', true), set_config('jit', 'off', true) FROM quell.meta"
+    ),
     types: &[],
 };
+/// Whoever writes holds this together with others, from before it reads whether the store is sealed: see `copy.rs`.
+static WITH_OTHERS: Sql =
+    Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtextextended('quell.seal', 0))", types: &[] };
 static LOCK_KEYS: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -189,6 +200,13 @@ static QUEUES_OF: Sql = Sql {
     types: &[Type::TEXT, Type::TEXT],
 };
 
+/// What a transaction learns first.
+struct Begun {
+    now: Timestamp,
+    sealed: Option<String>,
+    same_origin: bool,
+}
+
 /// One transaction under way.
 pub(crate) struct Tx {
     /// Gone when the transaction has ended.
@@ -216,23 +234,33 @@ impl Skipped {
 
 impl Tx {
     pub(crate) async fn begin(shared: &Arc<Shared>) -> RowsResult<Tx> {
+        let (tx, sealed) = Tx::begin_anyhow(shared).await?;
+        match sealed {
+            None => Ok(tx),
+            Some(by) => {
+                Box::new(tx).rollback().await;
+                Err(quell_core::copy::sealed(&by).into())
+            }
+        }
+    }
+
+    /// For what is done to a sealed store: a copy into it.
+    pub(crate) async fn begin_sealed(shared: &Arc<Shared>) -> RowsResult<Tx> {
+        Tx::begin_anyhow(shared).await.map(|(tx, _)| tx)
+    }
+
+    async fn begin_anyhow(shared: &Arc<Shared>) -> RowsResult<(Tx, Option<String>)> {
         for _ in 0..DEAD_CONNECTIONS {
             let connection = shared.connections.get().await?;
             match Tx::begin_on(&connection, shared).await {
-                Ok((now, sealed)) => {
-                    let tx = Tx {
-                        connection: Some(connection),
-                        shared: shared.clone(),
-                        now,
-                        without_lane: HashSet::new(),
-                    };
-                    return match sealed {
-                        None => Ok(tx),
-                        Some(why) => {
-                            Box::new(tx).rollback().await;
-                            Err(StoreError::unavailable(format!("the store is sealed: {why}")).into())
-                        }
-                    };
+                Ok(Begun { now, sealed, same_origin: true }) => {
+                    let connection = Some(connection);
+                    let without_lane = HashSet::new();
+                    return Ok((Tx { connection, shared: shared.clone(), now, without_lane }, sealed));
+                }
+                Ok(_) => {
+                    Tx::end(connection).await;
+                    origin::renew(&shared.connections).await?;
                 }
                 // It had died in the pool, and nothing has been asked for yet.
                 Err(Fault::Connection(error)) if error.is_closed() || connection.is_closed() => {
@@ -248,18 +276,21 @@ impl Tx {
             .into())
     }
 
-    async fn begin_on(
-        connection: &Connection,
-        shared: &Shared,
-    ) -> Result<(Timestamp, Option<String>), Fault> {
+    async fn begin_on(connection: &Connection, shared: &Shared) -> Result<Begun, Fault> {
         let named = shared.connections.mode() == StatementMode::Named;
+        let with_others = connection.ready(&WITH_OTHERS).await?;
         let ready = connection.ready(if named { &BEGIN } else { &BEGIN_UNNAMED }).await?;
-        let (begun, rows) =
-            futures_util::future::join(connection.batch("BEGIN"), connection.send(&ready, &[])).await;
+        let (begun, locked, rows) = futures_util::future::join3(
+            connection.batch("BEGIN"),
+            connection.send(&with_others, &[]),
+            connection.send(&ready, &[]),
+        )
+        .await;
         begun?;
+        locked?;
         let rows = rows?;
         let row = rows.first().ok_or_else(|| error::unreadable("the table meta is empty"))?;
-        Ok((store_time(row)?, get(row, 2)?))
+        Ok(Begun { now: store_time(row)?, sealed: get(row, 2)?, same_origin: get(row, 3)? })
     }
 
     pub(crate) fn connection(&self) -> RowsResult<&Connection> {
