@@ -77,6 +77,11 @@ local function erase(first, last)
     redis.call('ZREM', base .. 'ended', lane .. ':' .. number)
     redis.call('ZREM', base .. 'dead', lane .. ':' .. number)
   end
+  -- What the next lane of this key gets must be larger than what this one had.
+  local top = struct.unpack('>I8', redis.call('GETRANGE', base .. 'lane:' .. lane, 26, 33))
+  if top > tonumber(redis.call('HGET', meta, 'floor') or '0') then
+    redis.call('HSET', meta, 'floor', string.format('%.0f', top))
+  end
   redis.call('HDEL', base .. 'key', key)
   redis.call('ZREM', base .. 'names', key)
   redis.call('DEL', base .. 'lane:' .. lane, base .. 'ev:' .. lane, base .. 'id:' .. lane, base .. 'run:' .. lane,

@@ -1,10 +1,23 @@
--- Reads what belongs to lanes. ARGV is a list of wishes, each a letter with its arguments; the answer has one entry for
--- each. Every wish is bounded by its own count or by the limits of one run, one lane or the configuration.
+-- Reads what belongs to lanes, if they are still as the caller has seen them: otherwise events that came since would not
+-- fit the lane that he has. ARGV: n, then the keys of n lanes and n versions; then a list of wishes, each a letter with its
+-- arguments. The answer has one entry for each, or is empty when a lane has changed. Every wish is bounded by its own
+-- count or by the limits of one run, one lane or the configuration.
 --
 -- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
 -- and so on; see `rows.rs`.
-local out, i = {now()}, 1
+local out, i = {now()}, 2
 local EVENTS = 256
+
+local lanes = tonumber(ARGV[1])
+for first = i, i + lanes - 1, CHUNK do
+  local last = math.min(first + CHUNK, i + lanes) - 1
+  local found = redis.call('MGET', unpack(ARGV, first, last))
+  for k = first, last do
+    local row = found[k - first + 1]
+    if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then return out end
+  end
+end
+i = i + 2 * lanes
 
 local function at(set, seq)
   return redis.call('ZRANGEBYSCORE', set, seq, seq)[1]
@@ -108,7 +121,8 @@ local wishes = {
   U = function()
     local set = base .. 'step:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2]
     local step = redis.call('HGET', set, ARGV[i + 3] .. '\0' .. ARGV[i + 4])
-    local count = redis.call('HLEN', set)
+    local all = redis.call('HLEN', set)
+    local count = all
     if count >= tonumber(ARGV[i + 5]) then
       local start = ARGV[i + 3] .. '\0'
       count = 0
@@ -116,7 +130,7 @@ local wishes = {
         if string.sub(name, 1, #start) == start then count = count + 1 end
       end
     end
-    return {step or '', count}, 6
+    return {step or '', count, all}, 6
   end,
   -- What there is in a lane altogether: key of the lane, its number ('' when there is no lane).
   M = function()

@@ -81,14 +81,20 @@ for _, entry in ipairs(entries) do
 end
 if #entries == tonumber(ARGV[4]) then more = 1 end
 
+local floor = 0
 for lane in pairs(touched) do
   local row = redis.call('GET', base .. 'lane:' .. lane)
   local quiet = row and string.byte(row, 9) % 2 == 1
   if quiet and redis.call('EXISTS', base .. 'run:' .. lane, base .. 'trail:' .. lane, base .. 'ev:' .. lane) == 0 then
-    local key = string.sub(row, 29, 28 + struct.unpack('>I2', row, 27))
+    local key = string.sub(row, 37, 36 + struct.unpack('>I2', row, 35))
+    -- What the next lane of this key gets must be larger than what this one had.
+    floor = math.max(floor, struct.unpack('>I8', row, 27))
     redis.call('HDEL', base .. 'key', key)
     redis.call('ZREM', base .. 'names', key)
     redis.call('DEL', base .. 'lane:' .. lane, base .. 'id:' .. lane, base .. 'span:' .. lane)
   end
+end
+if floor > tonumber(redis.call('HGET', base .. 'meta', 'floor') or '0') then
+  redis.call('HSET', base .. 'meta', 'floor', text(floor))
 end
 return {runs, events, records, more}

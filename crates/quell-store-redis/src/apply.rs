@@ -236,7 +236,8 @@ impl Writes<'_> {
         let (queue, id) = (queue_text(&key.tenant, &key.queue), word(lane.id));
         let seen = self.tx.lanes.get(&lane.id);
         let version = seen.map_or(0, |seen| seen.version) + 1;
-        let value = write_lane(version, key, lane, *entries);
+        let top = seen.map_or(0, |seen| seen.top).max(self.tx.given);
+        let value = write_lane(version, top, key, lane, *entries);
         self.commands.add("MSET", String::new(), [self.keys.lane(lane.id).into_bytes(), value]);
         self.written.insert(lane.id);
         if was.is_none() {
@@ -385,8 +386,9 @@ impl Writes<'_> {
         }
         for (run, row) in &changes.steps {
             let words = [word(step_field(row.revision, &row.name)), write_step(row)];
+            // A holder may take many steps at once. Each looks at its own memo again and not at the others, so the
+            // version of the lane stays.
             self.commands.add("HSET", self.keys.steps(run.lane, run.number), words);
-            self.changed.insert(run.lane);
         }
     }
 

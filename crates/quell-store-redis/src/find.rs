@@ -1,5 +1,7 @@
 //! What belongs to lanes: one script reads all that a transaction wants, in one round trip.
 
+use std::collections::BTreeSet;
+
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
@@ -8,7 +10,7 @@ use quell_core::limits;
 use quell_core::store::{Purge, PurgeWhat};
 use quell_core::working_set::LaneSums;
 use quell_store_rows::codec;
-use quell_store_rows::rows::{Found, Purgeable, RowsResult, Want};
+use quell_store_rows::rows::{Found, Purgeable, RowsResult, Trouble, Want};
 use redis::{Cmd, Value};
 
 use crate::error::strange;
@@ -17,6 +19,9 @@ use crate::reply;
 use crate::rows::{mark_bytes, read_event, read_run, read_step, step_field};
 use crate::script::Script;
 use crate::tx::{Tx, or_empty};
+
+/// This close to the bound, steps that are taken at once look at their number, too.
+const STEPS_CLOSE: usize = 100;
 
 /// Adds one argument after the other.
 fn wish<const N: usize>(call: &mut Cmd, parts: [&[u8]; N]) {
@@ -112,16 +117,41 @@ impl Tx {
         let mut found = Found::default();
         if *want != Want::default() {
             let mut call = self.shared.link.script(Script::Find);
+            self.as_seen(&mut call, want);
             ask(&mut call, want);
             let mut answer = self.ask(&call).await?;
+            if answer.len() == 0 {
+                self.give_back().await;
+                return Err(Trouble::Again);
+            }
             self.take_found(want, &mut answer, &mut found)?;
         }
         if numbers > 0 {
             let shared = self.shared.clone();
-            let range = shared.numbers.take(&shared.link, self.epoch, numbers, self.largest()).await?;
+            let range = shared.numbers.take(&shared.link, self.epoch, numbers, self.largest).await?;
+            self.given = self.given.max(range.end - 1);
             found.numbers.push(range);
         }
         Ok(found)
+    }
+
+    /// The lanes that the wishes are about, with the versions that were seen.
+    fn as_seen(&self, call: &mut Cmd, want: &Want) {
+        let spans = want.spans.iter().map(|span| span.lane);
+        let ids = want.ids.iter().map(|(lane, _)| *lane);
+        let contents = want.contents.iter().map(|(lane, ..)| *lane);
+        let runs = want.runs.iter().chain(&want.steps).chain(want.step.iter().map(|(run, ..)| run));
+        let runs_of = want.runs_of.iter().map(|(lane, ..)| *lane);
+        let sums = want.sums.iter().filter_map(|(_, lane)| *lane);
+        let all = spans.chain(ids).chain(contents).chain(runs.map(|run| run.lane)).chain(runs_of).chain(sums);
+        let lanes: BTreeSet<u64> = all.filter(|lane| self.lanes.contains_key(lane)).collect();
+        call.arg(lanes.len());
+        for lane in &lanes {
+            call.arg(self.keys().lane(*lane));
+        }
+        for lane in &lanes {
+            call.arg(&self.lanes[lane].version.to_be_bytes()[..]);
+        }
     }
 
     fn take_found(
@@ -176,7 +206,14 @@ impl Tx {
                 let field = step_field(*revision, name);
                 found.steps.push((*run, read_step(field.as_bytes(), &value)?));
             }
-            found.step_count = usize::try_from(reply::count(next(&mut parts)?)?).unwrap_or(usize::MAX);
+            let count = reply::count(next(&mut parts)?)?;
+            found.step_count = usize::try_from(count).unwrap_or(usize::MAX);
+            // A memo only ever gets longer: from nothing to an intent, from an intent to a result.
+            let set = self.keys().steps(run.lane, run.number);
+            self.look("HSTRLEN", set.clone(), step_field(*revision, name), value.len().to_string());
+            if found.step_count + STEPS_CLOSE > limits::STEPS_MAX {
+                self.look("HLEN", set, String::new(), parts.next().and_then(reply::text).unwrap_or_default());
+            }
         }
         if want.sums.is_some() {
             let mut parts = reply::list(next(answer)?)?.into_iter().map(reply::count);
@@ -325,7 +362,7 @@ impl Tx {
         }
         let keys = self.keys();
         let due = (0..=limits::PRIORITY_MAX).map(|priority| keys.due(priority, queue));
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for set in due.chain([keys.lease(queue), keys.held(queue)]) {
             let mut at = 0;
             while found.lanes.len() < most {

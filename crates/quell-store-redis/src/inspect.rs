@@ -86,13 +86,14 @@ impl<'s> View<'s> {
     async fn find_lane(&self, key: &LaneKey) -> StoreResult<Option<LaneValue>> {
         let mut call = self.shared.link.script(Script::Lanes);
         call.arg("k").arg(lane_text(key));
-        let row = self.shared.ask(&call).await?.into_iter().nth(1).and_then(reply::bytes);
+        let row = self.shared.ask(&call).await?.into_iter().nth(2).and_then(reply::bytes);
         row.map(|row| read_lane(&row)).transpose()
     }
 
     /// Reads by the script of transactions; the time comes first.
     async fn find(&self, want: &Want) -> StoreResult<impl Iterator<Item = Value> + use<>> {
         let mut call = self.shared.link.script(Script::Find);
+        call.arg(0);
         find::ask(&mut call, want);
         Ok(self.shared.ask(&call).await?.into_iter().skip(1))
     }

@@ -64,12 +64,15 @@ impl<'a> Cut<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct LaneValue {
     pub(crate) version: u64,
+    /// The largest number that any transaction on this lane could give: the next ones are larger. The lane itself
+    /// forgets the tokens of runs that ended.
+    pub(crate) top: u64,
     pub(crate) at: LaneAt,
 }
 
 /// Version (8 bytes), whether nothing keeps the lane but its history (1), due and lease entry (8 each), priority (1),
-/// the key with its length (2), the lane.
-pub(crate) fn write_lane(version: u64, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
+/// the largest number (8), the key with its length (2), the lane.
+pub(crate) fn write_lane(version: u64, top: u64, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
     let text = lane_text(key);
     let quiet = lane.is_idle() && !is_held(lane);
     let mut value = Vec::with_capacity(320);
@@ -79,6 +82,7 @@ pub(crate) fn write_lane(version: u64, key: &LaneKey, lane: &Lane, entries: Entr
         value.extend(entry.map_or(NONE, Timestamp::as_millis).to_be_bytes());
     }
     value.push(entries.priority);
+    value.extend(top.max(largest_number(lane)).to_be_bytes());
     value.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     value.extend(text.as_bytes());
     value.extend(codec::write_lane(lane));
@@ -92,10 +96,11 @@ pub(crate) fn read_lane(value: &[u8]) -> StoreResult<LaneValue> {
     let entry = |millis: i64| (millis != NONE).then(|| Timestamp::from_millis(millis));
     let (due, lease) = (entry(cut.time()?), entry(cut.time()?));
     let [priority] = cut.array()?;
+    let top = cut.number()?;
     let length = usize::from(u16::from_be_bytes(cut.array()?));
     let key = read_lane_key(cut.text(length)?).ok_or_else(|| damaged("key"))?;
     let lane = codec::read_lane(cut.rest)?;
-    Ok(LaneValue { version, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
+    Ok(LaneValue { version, top, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
 }
 
 /// Paused, or waiting for an operator.
@@ -103,8 +108,8 @@ pub(crate) fn is_held(lane: &Lane) -> bool {
     lane.paused.is_some() || lane.blocked.is_some()
 }
 
-/// The largest number in a lane: whatever it gets next must be larger.
-pub(crate) fn largest_number(lane: &Lane) -> u64 {
+/// The largest number in a lane.
+fn largest_number(lane: &Lane) -> u64 {
     let runs = lane.fixed_runs().flat_map(|run| [run.number, run.token, run.hi]);
     let open = lane.open.map_or(0, |open| open.number);
     runs.chain([lane.id, lane.head_seq, open]).max().unwrap_or(0)
@@ -230,8 +235,8 @@ mod tests {
         let mut lane = Lane::new(7, at(5));
         lane.head_seq = 9;
         let entries = Entries { due: Some(at(77)), lease: None, priority: 3 };
-        let read = read_lane(&write_lane(12, &key, &lane, entries)).unwrap();
-        assert_eq!((read.version, read.at.key, read.at.entries), (12, key, entries));
+        let read = read_lane(&write_lane(12, 99, &key, &lane, entries)).unwrap();
+        assert_eq!((read.version, read.top, read.at.key, read.at.entries), (12, 99, key, entries));
         assert_eq!(read.at.lane, lane);
         assert!(read_lane(b"short").is_err());
     }

@@ -82,7 +82,7 @@ impl Shared {
         for part in names.chunks(CHUNK) {
             let mut call = self.link.script(Script::Lanes);
             call.arg("i").arg(part);
-            for row in self.ask(&call).await?.into_iter().skip(1).filter_map(reply::bytes) {
+            for row in self.ask(&call).await?.into_iter().skip(2).filter_map(reply::bytes) {
                 lanes.push(read_lane(&row)?);
             }
         }

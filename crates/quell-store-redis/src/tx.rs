@@ -28,7 +28,7 @@ use crate::error::strange;
 use crate::keys::{Keys, aside_name, lane_text, queue_text};
 use crate::link::For;
 use crate::reply;
-use crate::rows::{is_held, largest_number, read_lane};
+use crate::rows::{is_held, read_lane};
 use crate::script::Script;
 use crate::store::Shared;
 
@@ -70,6 +70,7 @@ pub(crate) struct Reserved {
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) version: u64,
+    pub(crate) top: u64,
     pub(crate) key: LaneKey,
     pub(crate) entries: Entries,
     /// Paused or blocked.
@@ -96,8 +97,10 @@ pub(crate) struct Tx {
     pub(crate) asides: HashMap<u64, Aside>,
     /// Schedules that were read, with the queues for which they fire.
     pub(crate) schedules: HashMap<(Tenant, QueueName), String>,
-    /// The largest number in the lanes at hand.
-    largest: u64,
+    /// The largest number that the lanes at hand have had.
+    pub(crate) largest: u64,
+    /// The largest that was set apart for this transaction.
+    pub(crate) given: u64,
 }
 
 impl Tx {
@@ -116,6 +119,7 @@ impl Tx {
             asides: HashMap::new(),
             schedules: HashMap::new(),
             largest: 0,
+            given: 0,
         })
     }
 
@@ -138,9 +142,10 @@ impl Tx {
             let row = reply::bytes(row).ok_or_else(|| strange("a lane without a row"))?;
             let value = read_lane(&row)?;
             let lane = &value.at.lane;
-            self.largest = self.largest.max(largest_number(lane));
+            self.largest = self.largest.max(value.top);
             let seen = Seen {
                 version: value.version,
+                top: value.top,
                 key: value.at.key.clone(),
                 entries: value.at.entries,
                 held: is_held(lane),
@@ -180,8 +185,16 @@ impl Tx {
         self.looks.insert([command.to_owned(), key, argument, seen]);
     }
 
-    pub(crate) fn largest(&self) -> u64 {
-        self.largest
+    /// Gives back what was reserved. Whether it is done or not: it is free again in a moment.
+    pub(crate) async fn give_back(&mut self) {
+        if self.reserved.is_empty() {
+            return;
+        }
+        let call = apply::give_back(self, self.script(Script::Apply));
+        if let Err(error) = self.shared.link.read(For::Transactions, &call).await {
+            tracing::debug!(%error, "reserved lanes were not given back");
+        }
+        self.reserved.clear();
     }
 }
 
@@ -201,8 +214,12 @@ impl Rows for Tx {
         for text in &missing {
             call.arg(text);
         }
-        let rows = self.ask(&call).await?;
+        let mut rows = self.ask(&call).await?;
+        let floor = reply::count(rows.next().unwrap_or_default())?;
         let lanes = self.take_in(rows)?;
+        if lanes.len() < missing.len() {
+            self.largest = self.largest.max(floor);
+        }
         for at in &lanes {
             missing.remove(&lane_text(&at.key));
         }
@@ -219,7 +236,7 @@ impl Rows for Tx {
         for id in ids.iter().collect::<BTreeSet<_>>() {
             call.arg(id);
         }
-        let rows = self.ask(&call).await?;
+        let rows = self.ask(&call).await?.skip(1);
         Ok(Lanes { lanes: self.take_in(rows)?, ..Lanes::default() })
     }
 
@@ -329,15 +346,8 @@ impl Rows for Tx {
         }
     }
 
-    async fn rollback(self: Box<Self>) {
-        if self.reserved.is_empty() {
-            return;
-        }
-        // Whether it is done or not: what is still reserved is free again in a moment.
-        let call = apply::give_back(&self, self.script(Script::Apply));
-        if let Err(error) = self.shared.link.read(For::Transactions, &call).await {
-            tracing::debug!(%error, "reserved lanes were not given back");
-        }
+    async fn rollback(mut self: Box<Self>) {
+        self.give_back().await;
     }
 }
 

@@ -73,7 +73,7 @@ impl Bell {
 
     /// Something may be due at this moment, here and elsewhere.
     pub(crate) fn ring(&self, at: Timestamp) {
-        self.hear(at);
+        self.ring_here();
         if let Ok(mut untold) = self.untold.lock() {
             *untold = Some(untold.map_or(at, |known| known.min(at)));
         }

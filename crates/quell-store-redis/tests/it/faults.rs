@@ -22,7 +22,9 @@ async fn said(url: &str, words: &[&str]) {
     let client = redis::Client::open(url).expect("a good address");
     let mut connection = client.get_multiplexed_async_connection().await.expect("the server answers");
     let mut command = redis::cmd(words[0]);
-    words[1..].iter().for_each(|word| drop(command.arg(word)));
+    for word in &words[1..] {
+        command.arg(word);
+    }
     command.exec_async(&mut connection).await.expect("the server does it");
 }
 
