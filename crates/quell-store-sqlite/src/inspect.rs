@@ -276,9 +276,9 @@ impl<'c> View<'c> {
                 .push(format!("store time and the wall clock differ by {divergence} ms; store time decides"));
         }
         let sql = "SELECT restored_at, scrub_at, sealed, copy_place IS NOT NULL FROM meta";
-        let (restored, scrub, sealed, target): (Option<i64>, Option<i64>, Option<String>, bool) =
-            self.connection
-                .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        let (restored, scrub, sealed, target): (Option<i64>, Option<i64>, Option<String>, bool) = self
+            .connection
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         if let Some(by) = sealed {
             warnings.push(format!("the store is sealed: nothing is accepted or handed over; sealed by {by}"));
         }

@@ -32,6 +32,7 @@
 //! | [`crash`] | restarts at any point, and the driver of the kill loop for real processes |
 //! | [`record`] | a store that writes down what it is asked and answers, for the independent checker |
 //! | [`histories`] | random histories compared with the memory store |
+//! | [`copy`] | everything of one store in another; called by whoever has two stores and the driver |
 //! | [`pitfalls`], [`holes`] | mistakes of other systems and of the older ones, each shown closed |
 
 use std::pin::Pin;
@@ -48,6 +49,7 @@ pub mod carried;
 pub mod chance;
 pub mod claim;
 pub mod control;
+pub mod copy;
 pub mod crash;
 pub mod during_run;
 pub mod erase;

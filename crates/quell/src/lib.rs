@@ -10,6 +10,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod copy;
 pub mod engine;
 pub mod handler;
 pub mod handlers;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::copy::Portable;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::store::Store;
 use quell_store_postgres::PostgresStore;
@@ -65,6 +66,22 @@ async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
         StoreKind::Sqlite(path) => {
             let path = path.clone();
             on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Store>)).await
+        }
+    }
+}
+
+/// Opens the chosen store to move everything out of it or into it. A person waits, so nothing is tried twice.
+pub async fn open_portable(choice: &StoreChoice) -> Result<Arc<dyn Portable>, OpenError> {
+    let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
+    match choice.url.kind() {
+        StoreKind::Postgres => not_yet("PostgreSQL"),
+        StoreKind::Redis => not_yet("Redis"),
+        StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
+            Err(OpenError::Memory(choice.url.to_string()))
+        }
+        StoreKind::Sqlite(path) => {
+            let path = path.clone();
+            on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Portable>)).await
         }
     }
 }

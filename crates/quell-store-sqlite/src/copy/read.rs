@@ -21,7 +21,8 @@ use crate::tx::{Facts, LANE_BY_ID, QUEUE_BY_ID, QueueRow, facts, queue_pauses};
 
 const LANES: &str = concat!(include_str!("../../sql/lane.sql"), "WHERE id > ?1 ORDER BY id LIMIT ?2");
 const QUEUES: &str = concat!(include_str!("../../sql/queue.sql"), "ORDER BY tenant, name");
-const EVENTS: &str = "SELECT seq, id, received_at, headers, payload, was_seq, mark, priority, fingerprint FROM event
+const EVENTS: &str =
+    "SELECT seq, id, received_at, headers, payload, was_seq, mark, priority, fingerprint FROM event
     WHERE lane_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 const ASIDES: &str = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload,
            queue_id, accepted_at, look_at
@@ -84,8 +85,7 @@ pub(super) fn frame(connection: &Connection) -> rusqlite::Result<Frame> {
         snapshot.prepare_cached(QUEUES)?.query_map([], QueueRow::read)?.collect::<rusqlite::Result<_>>()?;
     let mut pauses = Vec::new();
     for pause in queue_pauses(&snapshot)? {
-        let bad =
-            |e: quell_core::event::Invalid| rusqlite::Error::from(FromSqlError::Other(Box::new(e)));
+        let bad = |e: quell_core::event::Invalid| rusqlite::Error::from(FromSqlError::Other(Box::new(e)));
         let tenant = if pause.every { None } else { Some(Tenant::new(&pause.tenant).map_err(bad)?) };
         pauses.push((QueueName::new(&pause.queue).map_err(bad)?, tenant, pause.paused));
     }

@@ -143,8 +143,7 @@ fn put_aside(tx: &mut Tx<'_, '_>, aside: &Aside) -> rusqlite::Result<()> {
     let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let mut values = aside::values(aside.number, queue, event, aside.accepted_at, aside.ready_at);
     values[7] = at(aside.look_at);
-    let sql =
-        "INSERT OR REPLACE INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    let sql = "INSERT OR REPLACE INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     tx.execute(sql, values).map(|_| ())
 }
 
@@ -301,7 +300,8 @@ fn order_runs(tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
         }
         let (lane, run, token): (u64, u64, u64) = (row.get(2)?, row.get(3)?, row.get(4)?);
         // Its end is recorded behind its number and its latest claim; the index of the lane leads there.
-        let sql = "SELECT id FROM audit WHERE lane_id = ?1 AND id > ?2 AND run = ?3 AND at = ?4 AND to_state >= 3
+        let sql =
+            "SELECT id FROM audit WHERE lane_id = ?1 AND id > ?2 AND run = ?3 AND at = ?4 AND to_state >= 3
                    ORDER BY id LIMIT 1";
         let mut ends = tx.connection.prepare_cached(sql)?;
         let end = ends.query_row((lane, token.max(run), run, ended), |row| row.get(0)).optional()?;

@@ -348,13 +348,7 @@ pub(crate) fn steps(connection: &Connection, run: RunId) -> rusqlite::Result<Vec
     let mut statement = connection.prepare_cached(STEPS)?;
     let rows = statement.query_map((run.lane, run.number), |row| {
         let value = row.get_ref(4)?.as_str_or_null()?.map(from_json).transpose()?;
-        Ok(StepRow {
-            revision: row.get(0)?,
-            name: row.get(1)?,
-            at: time(row, 2)?,
-            token: row.get(3)?,
-            value,
-        })
+        Ok(StepRow { revision: row.get(0)?, name: row.get(1)?, at: time(row, 2)?, token: row.get(3)?, value })
     })?;
     rows.collect()
 }

@@ -4,6 +4,7 @@
 //! the machine is.
 
 mod appending;
+mod copying;
 mod examples;
 mod following;
 mod giving_way;
