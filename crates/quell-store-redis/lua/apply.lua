@@ -14,30 +14,13 @@ local function next_argument()
   return ARGV[i - 1]
 end
 
-local function trail(first, last)
-  -- at, then (lane or '', run or what was said, record) of each record of this transaction: one entry of the stream, whose id is
-  -- the number of its first record. Store time never goes back in the trail, whoever ends first.
-  local count = (last - first) / 3
-  local id = redis.call('HINCRBY', meta, 'record', count) - count + 1
-  local at = math.max(tonumber(ARGV[first]), tonumber(redis.call('HGET', meta, 'at') or '0'))
-  at = string.format('%.0f', at)
-  redis.call('HSET', meta, 'at', at)
-  local entry = {string.format('%.0f', id), 't', at}
-  for k = first + 1, last, 3 do
-    entry[#entry + 1] = ARGV[k]
-    entry[#entry + 1] = ARGV[k + 2]
-    if ARGV[k] ~= '' then
-      local number = string.format('%.0f', id + (k - first - 1) / 3)
-      local set, run, said = base .. 'trail:' .. ARGV[k], ARGV[k + 1], nil
-      -- What a holder said first is found by its token ('v<token>:<run>'); all else by its number.
-      if string.sub(run, 1, 1) == 'v' then
-        said = redis.call('ZADD', set, 'NX', number, run) == 1
-        run = string.match(run, ':(.*)$')
-      end
-      if not said then redis.call('ZADD', set, number, 'r' .. number .. ':' .. run) end
-    end
+local function said(first)
+  -- What a holder said: lane, number of the record, its name by token and its name by number. What it said first is found
+  -- by its token.
+  local set = base .. 'trail:' .. ARGV[first]
+  if redis.call('ZADD', set, 'NX', ARGV[first + 1], ARGV[first + 2]) == 0 then
+    redis.call('ZADD', set, ARGV[first + 1], ARGV[first + 3])
   end
-  redis.call('XADD', base .. 'audit', unpack(entry))
 end
 
 local function ended(first, last)
@@ -78,7 +61,7 @@ local function erase(first, last)
     redis.call('ZREM', base .. 'dead', lane .. ':' .. number)
   end
   -- What the next lane of this key gets must be larger than what this one had.
-  local top = struct.unpack('>I8', redis.call('GETRANGE', base .. 'lane:' .. lane, 26, 33))
+  local top = struct.unpack('>I8', redis.call('GETRANGE', base .. 'lane:' .. lane, 16, 23))
   if top > tonumber(redis.call('HGET', meta, 'floor') or '0') then
     redis.call('HSET', meta, 'floor', string.format('%.0f', top))
   end
@@ -90,7 +73,7 @@ end
 
 local own = {
   ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
-  ['@trail'] = trail,
+  ['@said'] = said,
   ['@ended'] = ended,
   ['@undead'] = undead,
   ['@erase'] = erase,

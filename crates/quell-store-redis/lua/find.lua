@@ -54,15 +54,10 @@ local function run_of(lane, seq, mark)
   return {}
 end
 
--- What was said when this token ended an attempt of this run. Entries of the trail carry the number of their first
--- record, so the record is found by counting from there.
+-- What was said when this token ended an attempt of this run.
 local function said(lane, run, token)
   local record = redis.call('ZSCORE', base .. 'trail:' .. lane, 'v' .. token .. ':' .. run)
-  if not record then return false end
-  local entry = redis.call('XREVRANGE', base .. 'audit', record, '-', 'COUNT', 1)[1]
-  if not entry then return false end
-  local first = tonumber(string.match(entry[1], '^%d+'))
-  return entry[2][4 + 2 * (tonumber(record) - first)]
+  return record and at(base .. 'audit', record)
 end
 
 local wishes = {

@@ -1,8 +1,8 @@
 -- One step of the retention: runs that ended before a moment, the oldest first, with their events, ids and steps; then
 -- records of the trail; then lanes to which nothing refers. Dead letters are in a set of their own and stay.
 --
--- ARGV: the moment, how many runs, how many events and how many records at the most. One run and one entry of the trail
--- are removed whole, so the bounds of events and records may be passed by those.
+-- ARGV: the moment, how many runs, how many events and how many records at the most. A run is removed whole, so the bound
+-- of events may be passed by one run.
 local before = tonumber(ARGV[1])
 local runs, events, records, more = 0, 0, 0, 0
 local touched = {}
@@ -60,35 +60,29 @@ for _, name in ipairs(oldest) do
 end
 if runs == tonumber(ARGV[2]) then more = 1 end
 
-local entries = redis.call('XRANGE', base .. 'audit', '-', '+', 'COUNT', ARGV[4])
-for _, entry in ipairs(entries) do
-  if tonumber(entry[2][2]) >= before then break end
-  if records >= tonumber(ARGV[4]) then
-    more = 1
-    break
+-- Number, lane and time are in front of every record, 8 bytes each. Numbers rise with time but for a moment.
+local oldest_records = redis.call('ZRANGE', base .. 'audit', 0, tonumber(ARGV[4]) - 1)
+for _, record in ipairs(oldest_records) do
+  local id, lane, at = struct.unpack('>I8I8I8', record)
+  if at >= before then break end
+  if lane > 0 then
+    lane = text(lane)
+    redis.call('ZREMRANGEBYSCORE', base .. 'trail:' .. lane, '-inf', text(id))
+    touched[lane] = true
   end
-  local id = tonumber(string.match(entry[1], '^%d+'))
-  for k = 3, #entry[2], 2 do
-    local lane = entry[2][k]
-    if lane ~= '' then
-      redis.call('ZREMRANGEBYSCORE', base .. 'trail:' .. lane, '-inf', text(id))
-      touched[lane] = true
-    end
-    id = id + 1
-    records = records + 1
-  end
-  redis.call('XDEL', base .. 'audit', entry[1])
+  redis.call('ZREM', base .. 'audit', record)
+  records = records + 1
 end
-if #entries == tonumber(ARGV[4]) then more = 1 end
+if records == tonumber(ARGV[4]) then more = 1 end
 
 local floor = 0
 for lane in pairs(touched) do
   local row = redis.call('GET', base .. 'lane:' .. lane)
-  local quiet = row and string.byte(row, 9) % 2 == 1
+  local quiet = row and string.byte(row, 25) % 2 == 1
   if quiet and redis.call('EXISTS', base .. 'run:' .. lane, base .. 'trail:' .. lane, base .. 'ev:' .. lane) == 0 then
-    local key = string.sub(row, 37, 36 + struct.unpack('>I2', row, 35))
+    local key = string.sub(row, 45, 44 + struct.unpack('>I2', row, 43))
     -- What the next lane of this key gets must be larger than what this one had.
-    floor = math.max(floor, struct.unpack('>I8', row, 27))
+    floor = math.max(floor, struct.unpack('>I8', row, 17))
     redis.call('HDEL', base .. 'key', key)
     redis.call('ZREM', base .. 'names', key)
     redis.call('DEL', base .. 'lane:' .. lane, base .. 'id:' .. lane, base .. 'span:' .. lane)

@@ -5,7 +5,7 @@
 -- KEYS[1] meta. ARGV: the schema of this program, the run id of the server, the jump of an epoch, the floor that the
 -- calendar sets, the first number that is too large, the server's time in milliseconds.
 local meta = KEYS[1]
-local known = redis.call('HMGET', meta, 'schema', 'server', 'number', 'raised', 'record')
+local known = redis.call('HMGET', meta, 'schema', 'server', 'number', 'raised')
 if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then
   return {'newer', known[1]}
 end
@@ -18,9 +18,8 @@ if known[2] ~= ARGV[2] then
   if number >= tonumber(ARGV[5]) then
     return {'spent'}
   end
-  local record = math.max(number, tonumber(known[5] or '0'))
   redis.call('HSET', meta, 'schema', ARGV[1], 'server', ARGV[2], 'raised', ARGV[6],
-    'number', string.format('%.0f', number), 'record', string.format('%.0f', record))
+    'number', string.format('%.0f', number))
   redis.call('HINCRBY', meta, 'epoch', 1)
 end
 return {'open', redis.call('HGET', meta, 'epoch')}

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
 use quell_core::event::LaneKey;
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
@@ -16,14 +17,13 @@ use redis::Cmd;
 
 use crate::keys::{Keys, aside_name, lane_text, queue_text};
 use crate::rows::{
-    has_span, is_dead, is_held, run_name, step_field, write_event, write_lane, write_run, write_step,
+    Front, has_span, is_dead, is_held, run_name, step_field, write_event, write_lane, write_record,
+    write_run, write_step,
 };
-use crate::tx::{Index, Reserved, Seen, Tx};
+use crate::tx::{Index, Reserved, Seen, Tx, or_empty};
 
 /// Arguments of one command at the most: Lua cannot unpack more than some 8,000.
 const ARGUMENTS: usize = 2_000;
-/// Records in one entry of the trail.
-const RECORDS: usize = 1_000;
 
 type Word = Vec<u8>;
 
@@ -107,6 +107,8 @@ struct Writes<'t> {
     written: HashSet<u64>,
     /// Lanes of which something else is written.
     changed: BTreeSet<u64>,
+    /// The latest record of each lane.
+    records: HashMap<u64, Timestamp>,
 }
 
 /// The arguments that end a transaction.
@@ -119,7 +121,15 @@ pub(crate) fn end(tx: &Tx, mut call: Cmd, changes: &Changes) -> Cmd {
         waits: BTreeMap::new(),
         written: HashSet::new(),
         changed: BTreeSet::new(),
+        records: HashMap::new(),
     };
+    for trail in &changes.audit {
+        if let Some(lane) = trail.lane {
+            let latest = writes.records.entry(lane).or_insert(trail.record.at);
+            *latest = trail.record.at.max(*latest);
+            writes.changed.insert(lane);
+        }
+    }
     writes.all(changes);
     let mut looks = tx.looks.clone();
     for aside in &changes.gone_aside {
@@ -133,7 +143,7 @@ pub(crate) fn end(tx: &Tx, mut call: Cmd, changes: &Changes) -> Cmd {
         call.arg(keys.lane(*id));
     }
     for seen in tx.lanes.values() {
-        call.arg(&seen.version.to_be_bytes()[..]);
+        call.arg(&seen.front.version.to_be_bytes()[..]);
     }
     call.arg(absent.len());
     for text in absent {
@@ -235,9 +245,7 @@ impl Writes<'_> {
         let LaneWrite { key, lane, was, entries } = write;
         let (queue, id) = (queue_text(&key.tenant, &key.queue), word(lane.id));
         let seen = self.tx.lanes.get(&lane.id);
-        let version = seen.map_or(0, |seen| seen.version) + 1;
-        let top = seen.map_or(0, |seen| seen.top).max(self.tx.given);
-        let value = write_lane(version, top, key, lane, *entries);
+        let value = write_lane(self.front(lane.id, seen), key, lane, *entries);
         self.commands.add("MSET", String::new(), [self.keys.lane(lane.id).into_bytes(), value]);
         self.written.insert(lane.id);
         if was.is_none() {
@@ -285,6 +293,17 @@ impl Writes<'_> {
         }
     }
 
+    /// The front of a lane's row after this transaction.
+    fn front(&self, lane: u64, seen: Option<&Seen>) -> Front {
+        let front = seen.map_or(Front { version: 0, latest: self.tx.now, top: 0 }, |seen| seen.front);
+        let latest = self.records.get(&lane).copied().unwrap_or(front.latest);
+        Front {
+            version: front.version + 1,
+            latest: front.latest.max(latest),
+            top: front.top.max(self.tx.given),
+        }
+    }
+
     fn erased(&mut self, key: &LaneKey, lane: Option<u64>) {
         let (text, queue) = (lane_text(key), queue_text(&key.tenant, &key.queue));
         let mut words = vec![word(text), word(&queue), lane.map_or_else(Vec::new, word)];
@@ -318,8 +337,8 @@ impl Writes<'_> {
                 continue;
             }
             if let Some(seen) = self.tx.lanes.get(&lane) {
-                let version = (seen.version + 1).to_be_bytes().to_vec();
-                self.commands.alone("SETRANGE", self.keys.lane(lane), vec![word(0), version]);
+                let front = self.front(lane, Some(seen)).bytes();
+                self.commands.alone("SETRANGE", self.keys.lane(lane), vec![word(0), front]);
             }
         }
     }
@@ -470,7 +489,12 @@ impl Writes<'_> {
     }
 
     /// A schedule leaves the queue for which it fired, unless that is the one for which it goes on to.
-    fn unfire(&mut self, name: &(quell_core::event::Tenant, quell_core::event::QueueName), text: &[u8], stays: Option<&String>) {
+    fn unfire(
+        &mut self,
+        name: &(quell_core::event::Tenant, quell_core::event::QueueName),
+        text: &[u8],
+        stays: Option<&String>,
+    ) {
         let Some(old) = self.tx.schedules.get(name).filter(|old| Some(*old) != stays) else { return };
         let (waits, set) = Index::Fire.names(self.keys, old);
         self.commands.add("ZREM", set.clone(), [text.to_vec()]);
@@ -478,20 +502,19 @@ impl Writes<'_> {
     }
 
     fn trail(&mut self, records: &[Trail]) {
-        for part in records.chunks(RECORDS) {
-            let at = part.iter().map(|trail| trail.record.at).max().unwrap_or(self.tx.now);
-            let mut words = vec![word(at.as_millis())];
-            for trail in part {
-                let record = &trail.record;
-                let run = match (record.run, record.verdict) {
-                    (Some(run), Some(_)) => format!("v{}:{}", record.token, run.number),
-                    (Some(run), None) => run.number.to_string(),
-                    (None, _) => String::new(),
-                };
-                words.extend([trail.lane.map_or_else(Vec::new, word), word(run), codec::write_trail(trail)]);
+        for trail in records {
+            let record = &trail.record;
+            let id = word(record.id);
+            self.commands.add("ZADD", self.keys.of("audit"), [id.clone(), write_record(trail)]);
+            let Some(lane) = trail.lane else { continue };
+            let name = word(format!("r{}:{}", record.id, or_empty(record.run.map(|run| run.number))));
+            match record.run.filter(|_| record.verdict.is_some()) {
+                Some(run) => {
+                    let said = word(format!("v{}:{}", record.token, run.number));
+                    self.commands.alone("@said", String::new(), vec![word(lane), id, said, name]);
+                }
+                None => self.commands.add("ZADD", self.keys.part("trail", lane), [id, name]),
             }
-            self.commands.alone("@trail", String::new(), words);
         }
     }
 }
-

@@ -40,7 +40,9 @@ fn by_code(error: &RedisError, place: &str, said: &str) -> StoreError {
         Some("NOREPLICAS") => StoreError::unavailable(format!(
             "{place} has fewer replicas than it must have (min-replicas-to-write); nothing was stored"
         )),
-        Some("BUSY") => StoreError::unavailable(format!("{place} is busy with a long script; nothing was stored")),
+        Some("BUSY") => {
+            StoreError::unavailable(format!("{place} is busy with a long script; nothing was stored"))
+        }
         Some(_) => StoreError::new(ErrorKind::Corrupt, format!("unexpected answer of {place}: {said}")),
         None => StoreError::unavailable(format!("{place} cannot be reached ({said}); nothing was stored")),
     }
@@ -72,7 +74,9 @@ pub(crate) fn not_reached(error: &RedisError, place: &str) -> StoreError {
         let text = format!("{place} is no address of a Redis server ({said}): use redis://host:6379/0");
         return StoreError::new(ErrorKind::Invalid, text);
     }
-    if lower.contains("certificate") || lower.contains("tls") || lower.contains("handshake") {
+    // A server without TLS waits for the rest of what it takes for a command.
+    let secure = place.starts_with("rediss:") && !error.is_connection_refusal();
+    if secure || lower.contains("certificate") || lower.contains("tls") || lower.contains("handshake") {
         return StoreError::unavailable(format!(
             "no secure connection to {place} ({said}): check the server's certificate, or use redis:// if it has no TLS"
         ));

@@ -16,7 +16,7 @@ use redis::{Cmd, Value};
 use crate::error::strange;
 use crate::keys::{lane_text, queue_text, read_lane_key};
 use crate::reply;
-use crate::rows::{mark_bytes, read_event, read_run, read_step, step_field};
+use crate::rows::{mark_bytes, read_event, read_record, read_run, read_step, step_field};
 use crate::script::Script;
 use crate::tx::{Tx, or_empty};
 
@@ -53,10 +53,7 @@ pub(crate) fn ask(call: &mut Cmd, want: &Want) {
         wish(call, [b"O", text(*lane).as_bytes(), text(*seq).as_bytes(), or_empty(*mark).as_bytes()]);
     }
     for (run, token) in &want.said {
-        wish(
-            call,
-            [b"D", text(run.lane).as_bytes(), text(run.number).as_bytes(), text(*token).as_bytes()],
-        );
+        wish(call, [b"D", text(run.lane).as_bytes(), text(run.number).as_bytes(), text(*token).as_bytes()]);
     }
     for (key, id) in &want.aside_ids {
         wish(call, [b"A", lane_text(key).as_bytes(), id.as_str().as_bytes()]);
@@ -150,7 +147,7 @@ impl Tx {
             call.arg(self.keys().lane(*lane));
         }
         for lane in &lanes {
-            call.arg(&self.lanes[lane].version.to_be_bytes()[..]);
+            call.arg(&self.lanes[lane].front.version.to_be_bytes()[..]);
         }
     }
 
@@ -189,7 +186,7 @@ impl Tx {
         }
         for _ in &want.said {
             if let Some(record) = reply::bytes(next(answer)?) {
-                found.said.push(codec::read_trail(&record)?);
+                found.said.push(read_record(&record)?);
             }
         }
         self.take_found_aside(want, answer, found)?;
@@ -314,7 +311,11 @@ impl Tx {
             return Ok(vec![queue_text(tenant, &purge.queue)]);
         }
         let all = self.shared.all_queues().await?;
-        Ok(all.into_iter().filter(|(_, queue)| *queue == purge.queue).map(|(t, q)| queue_text(&t, &q)).collect())
+        Ok(all
+            .into_iter()
+            .filter(|(_, queue)| *queue == purge.queue)
+            .map(|(t, q)| queue_text(&t, &q))
+            .collect())
     }
 
     /// Failed runs that have events, the oldest first.
@@ -341,7 +342,13 @@ impl Tx {
         }
     }
 
-    async fn delayed(&self, purge: &Purge, queue: &str, most: usize, found: &mut Purgeable) -> StoreResult<()> {
+    async fn delayed(
+        &self,
+        purge: &Purge,
+        queue: &str,
+        most: usize,
+        found: &mut Purgeable,
+    ) -> StoreResult<()> {
         let set = match &purge.key {
             Some(key) => self.keys().aside_of(&format!("{queue}\0{}", key.as_str())),
             None => self.keys().look(queue),
@@ -355,7 +362,13 @@ impl Tx {
     }
 
     /// Lanes with buffered events: those that are due some day, those that run, and those that are held.
-    async fn buffered(&self, purge: &Purge, queue: &str, most: usize, found: &mut Purgeable) -> StoreResult<()> {
+    async fn buffered(
+        &self,
+        purge: &Purge,
+        queue: &str,
+        most: usize,
+        found: &mut Purgeable,
+    ) -> StoreResult<()> {
         if let Some(key) = &purge.key {
             found.lanes.extend(read_lane_key(&format!("{queue}\0{}", key.as_str())));
             return Ok(());
@@ -393,4 +406,3 @@ pub(crate) fn read_run_name(name: &str) -> Option<RunId> {
     let (lane, number) = name.split_once(':')?;
     Some(RunId { lane: lane.parse().ok()?, number: number.parse().ok()? })
 }
-

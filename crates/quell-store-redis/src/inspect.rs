@@ -137,7 +137,9 @@ impl<'s> View<'s> {
         }
         let want = Want { runs_of: vec![(lane.id, seq, mark)], ..Want::default() };
         let found = self.find(&want).await?.next().unwrap_or_default();
-        let Some(run) = reply::list(found)?.into_iter().nth(1).and_then(reply::bytes) else { return Ok(None) };
+        let Some(run) = reply::list(found)?.into_iter().nth(1).and_then(reply::bytes) else {
+            return Ok(None);
+        };
         let run = read_run(key.clone(), lane.id, &run)?.ended;
         let has = run.run.count > 0 && run.run.has(seq, mark);
         Ok(has.then_some((run.run.number, run.state)))
@@ -164,7 +166,10 @@ impl<'s> View<'s> {
             pipe.cmd("ZCARD").arg(keys.lease(&text));
             for priority in 0..=limits::PRIORITY_MAX {
                 // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
-                pipe.cmd("ZRANGEBYSCORE").arg(keys.due(priority, &text)).arg("-inf").arg(self.now.as_millis());
+                pipe.cmd("ZRANGEBYSCORE")
+                    .arg(keys.due(priority, &text))
+                    .arg("-inf")
+                    .arg(self.now.as_millis());
                 pipe.arg("LIMIT").arg(0).arg(limits::PAGE_DEFAULT);
             }
             let mut answers = self.shared.link.pipe(&pipe).await?.into_iter();
@@ -200,7 +205,9 @@ impl<'s> View<'s> {
         let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let divergence = self.now.as_millis() - i64::try_from(wall.as_millis()).unwrap_or(0);
         if divergence.abs() > 60_000 {
-            warnings.push(format!("the server's clock and this one differ by {divergence} ms; the server's decides"));
+            warnings.push(format!(
+                "the server's clock and this one differ by {divergence} ms; the server's decides"
+            ));
         }
         let said = |value: Option<&str>| value.unwrap_or("not told").to_owned();
         let appendonly = settings.appendonly.map(|on| if on { "yes" } else { "no" });

@@ -16,7 +16,7 @@
 //! | `run:<lane>`, `span:<lane>` | hash of the runs that ended; the unmarked ones with events by their first event |
 //! | `ended`, `dead` | runs in the order in which they ended; those in the dead letter |
 //! | `step:<lane>:<run>` | hash of memos |
-//! | `audit`, `trail:<lane>` | stream of records; the numbers of those of a lane |
+//! | `audit`, `trail:<lane>` | records by number; the numbers of those of a lane |
 //! | `aside`, `look:<queue>`, `of:<key>`, `asid:<key>` | events aside; by when to look; those of a lane; by id |
 //! | `schedule`, `fire:<queue>` | hash of schedules; by their next fire |
 //! | `pause` | hash of paused queues |

@@ -235,7 +235,8 @@ impl Link {
         let settings = self.read_settings(connection).await?;
         settings.check(&self.options)?;
         let failed = |e: RedisError| not_done(&e, &self.place);
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(connection).await.map_err(failed)?;
+        let (seconds, micros): (i64, i64) =
+            redis::cmd("TIME").query_async(connection).await.map_err(failed)?;
         let now = Timestamp::from_millis(seconds * 1_000 + micros / 1_000);
         let floor = lease::after_restore(0, now).unwrap_or(limits::NUMBER_MAX);
         let mut call = redis::cmd("EVAL");
@@ -247,7 +248,8 @@ impl Link {
         match word().as_deref() {
             Some("open") => {
                 let epoch = word().and_then(|text| text.parse().ok());
-                self.epoch.store(epoch.ok_or_else(|| strange("an epoch that is no number"))?, Ordering::SeqCst);
+                self.epoch
+                    .store(epoch.ok_or_else(|| strange("an epoch that is no number"))?, Ordering::SeqCst);
             }
             Some("newer") => {
                 let (theirs, place) = (word().unwrap_or_default(), &self.place);
@@ -316,13 +318,18 @@ impl Link {
         }
     }
 
+    /// The server's time as far as it can be told without asking.
+    pub(crate) fn reckoned(&self) -> Timestamp {
+        let told = self.clock.lock().ok().and_then(|clock| *clock);
+        let millis = told.map(|(at, then)| then + i64::try_from(at.elapsed().as_millis()).unwrap_or(0));
+        Timestamp::from_millis(millis.unwrap_or(i64::MIN))
+    }
+
     /// The server's time; it lies behind by as much as an answer takes, never ahead.
     pub(crate) async fn now(&self) -> StoreResult<Timestamp> {
         let told = self.clock.lock().ok().and_then(|clock| *clock);
         let millis = match told.map(|(at, then)| (at.elapsed(), then)) {
-            Some((since, then)) if since < RECKONED => {
-                then + i64::try_from(since.as_millis()).unwrap_or(0)
-            }
+            Some((since, then)) if since < RECKONED => then + i64::try_from(since.as_millis()).unwrap_or(0),
             _ => {
                 let answer = self.read(For::Transactions, &self.script(Script::Time)).await?;
                 let now = reply::time(answer)?;

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_taken_out_of_the_url() {
-        let options = Options::parse("redis://u:p@h:1/2?prefix=a.b&protocol=resp3&durability=besteffort").unwrap();
+        let options =
+            Options::parse("redis://u:p@h:1/2?prefix=a.b&protocol=resp3&durability=besteffort").unwrap();
         assert_eq!(options.url, "redis://u:p@h:1/2?protocol=resp3");
         assert_eq!((options.prefix.as_str(), options.best_effort), ("a.b", true));
         for bad in ["redis://h?prefix=a{b", "redis://h?prefix=", "redis://h?durability=maybe"] {

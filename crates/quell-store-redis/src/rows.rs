@@ -8,7 +8,7 @@ use quell_core::event::{Event, EventId, Fingerprint, Headers, LaneKey, Payload};
 use quell_core::lane::{CurrentRun, Lane};
 use quell_core::lifecycle::RunState;
 use quell_core::store::StepRow;
-use quell_core::working_set::{FinishedRun, Kept};
+use quell_core::working_set::{FinishedRun, Kept, Trail};
 use quell_store_rows::codec;
 use quell_store_rows::rows::{Entries, LaneAt};
 
@@ -63,26 +63,41 @@ impl<'a> Cut<'a> {
 /// A lane as it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct LaneValue {
-    pub(crate) version: u64,
-    /// The largest number that any transaction on this lane could give: the next ones are larger. The lane itself
-    /// forgets the tokens of runs that ended.
-    pub(crate) top: u64,
+    pub(crate) front: Front,
     pub(crate) at: LaneAt,
 }
 
-/// Version (8 bytes), whether nothing keeps the lane but its history (1), due and lease entry (8 each), priority (1),
-/// the largest number (8), the key with its length (2), the lane.
-pub(crate) fn write_lane(version: u64, top: u64, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
+/// The front of a lane's row: all that changes when something of the lane changes, and not the lane itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Front {
+    /// Raised by every change: whoever has read an older one begins anew.
+    pub(crate) version: u64,
+    /// When something of it last changed: time never goes back within a lane.
+    pub(crate) latest: Timestamp,
+    /// The largest number that any transaction on this lane could give: the next ones are larger. The lane itself
+    /// forgets the tokens of runs that ended.
+    pub(crate) top: u64,
+}
+
+impl Front {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let latest = self.latest.as_millis();
+        [self.version.to_be_bytes(), latest.to_be_bytes(), self.top.to_be_bytes()].concat()
+    }
+}
+
+/// The front (24 bytes), whether nothing keeps the lane but its history (1), due and lease entry (8 each), priority (1),
+/// the key with its length (2), the lane.
+pub(crate) fn write_lane(front: Front, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
     let text = lane_text(key);
     let quiet = lane.is_idle() && !is_held(lane);
     let mut value = Vec::with_capacity(320);
-    value.extend(version.to_be_bytes());
+    value.extend(Front { top: front.top.max(largest_number(lane)), ..front }.bytes());
     value.push(u8::from(quiet));
     for entry in [entries.due, entries.lease] {
         value.extend(entry.map_or(NONE, Timestamp::as_millis).to_be_bytes());
     }
     value.push(entries.priority);
-    value.extend(top.max(largest_number(lane)).to_be_bytes());
     value.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     value.extend(text.as_bytes());
     value.extend(codec::write_lane(lane));
@@ -91,16 +106,16 @@ pub(crate) fn write_lane(version: u64, top: u64, key: &LaneKey, lane: &Lane, ent
 
 pub(crate) fn read_lane(value: &[u8]) -> StoreResult<LaneValue> {
     let mut cut = Cut { rest: value, what: "lane" };
-    let version = cut.number()?;
+    let (version, latest, top) = (cut.number()?, cut.time()?, cut.number()?);
+    let front = Front { version, latest: Timestamp::from_millis(latest), top };
     cut.bytes(1)?;
     let entry = |millis: i64| (millis != NONE).then(|| Timestamp::from_millis(millis));
     let (due, lease) = (entry(cut.time()?), entry(cut.time()?));
     let [priority] = cut.array()?;
-    let top = cut.number()?;
     let length = usize::from(u16::from_be_bytes(cut.array()?));
     let key = read_lane_key(cut.text(length)?).ok_or_else(|| damaged("key"))?;
     let lane = codec::read_lane(cut.rest)?;
-    Ok(LaneValue { version, top, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
+    Ok(LaneValue { front, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
 }
 
 /// Paused, or waiting for an operator.
@@ -198,6 +213,21 @@ pub(crate) fn run_name(run: RunId) -> String {
     format!("{}:{}", run.lane, run.number)
 }
 
+/// Number, lane (zero when none) and time (8 bytes each), the record.
+pub(crate) fn write_record(trail: &Trail) -> Vec<u8> {
+    let mut value = trail.record.id.to_be_bytes().to_vec();
+    value.extend(trail.lane.unwrap_or(0).to_be_bytes());
+    value.extend(trail.record.at.as_millis().to_be_bytes());
+    value.extend(codec::write_trail(trail));
+    value
+}
+
+pub(crate) fn read_record(value: &[u8]) -> StoreResult<Trail> {
+    let mut cut = Cut { rest: value, what: "audit record" };
+    cut.bytes(24)?;
+    codec::read_trail(cut.rest)
+}
+
 /// A step's field in the hash of its run.
 pub(crate) fn step_field(revision: u32, name: &str) -> String {
     format!("{revision}\0{name}")
@@ -235,8 +265,12 @@ mod tests {
         let mut lane = Lane::new(7, at(5));
         lane.head_seq = 9;
         let entries = Entries { due: Some(at(77)), lease: None, priority: 3 };
-        let read = read_lane(&write_lane(12, 99, &key, &lane, entries)).unwrap();
-        assert_eq!((read.version, read.top, read.at.key, read.at.entries), (12, 99, key, entries));
+        let front = Front { version: 12, latest: at(8), top: 99 };
+        let value = write_lane(front, &key, &lane, entries);
+        assert_eq!(value[..24], front.bytes());
+        assert_eq!(value[24], 1, "nothing keeps it");
+        let read = read_lane(&value).unwrap();
+        assert_eq!((read.front, read.at.key, read.at.entries), (front, key, entries));
         assert_eq!(read.at.lane, lane);
         assert!(read_lane(b"short").is_err());
     }

@@ -163,7 +163,10 @@ mod tests {
         let Durability::BestEffort(text) = everysec.durability() else { panic!("not durable") };
         assert!(text.contains("one second"), "{text}");
         let silent = Settings::of_info("redis_version:7\nrole:master\naof_enabled:0\n");
-        assert!(silent.check(&options("redis://h")).is_ok(), "a managed server is not refused for its silence");
+        assert!(
+            silent.check(&options("redis://h")).is_ok(),
+            "a managed server is not refused for its silence"
+        );
         assert!(silent.warnings()[0].contains("CONFIG GET"));
     }
 }

@@ -97,7 +97,8 @@ impl Shared {
         let lanes: Vec<u64> = lanes.collect();
         let names: Vec<String> = lanes.iter().map(u64::to_string).collect();
         let found = self.lanes_named(&names).await?;
-        let keys: BTreeMap<u64, LaneKey> = found.into_iter().map(|lane| (lane.at.lane.id, lane.at.key)).collect();
+        let keys: BTreeMap<u64, LaneKey> =
+            found.into_iter().map(|lane| (lane.at.lane.id, lane.at.key)).collect();
         Ok(lanes.iter().map(|lane| keys.get(lane).cloned()).collect())
     }
 
@@ -156,7 +157,8 @@ impl Shared {
                     of_queue.first_lease = Some(at);
                     of_queue.running = reply::count(leases.next().unwrap_or_default())?;
                     let later = leases.next().and_then(reply::text).filter(|later| !later.is_empty());
-                    of_queue.later_lease = later.map(|later| reply::time(Value::BulkString(later.into_bytes()))).transpose()?;
+                    of_queue.later_lease =
+                        later.map(|later| reply::time(Value::BulkString(later.into_bytes()))).transpose()?;
                 }
                 "a" => of_queue.first_aside = Some(at),
                 _ => of_queue.first_fire = Some(at),

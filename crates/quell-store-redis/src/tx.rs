@@ -28,7 +28,7 @@ use crate::error::strange;
 use crate::keys::{Keys, aside_name, lane_text, queue_text};
 use crate::link::For;
 use crate::reply;
-use crate::rows::{is_held, read_lane};
+use crate::rows::{Front, is_held, read_lane};
 use crate::script::Script;
 use crate::store::Shared;
 
@@ -69,8 +69,7 @@ pub(crate) struct Reserved {
 /// A lane as this transaction saw it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    pub(crate) version: u64,
-    pub(crate) top: u64,
+    pub(crate) front: Front,
     pub(crate) key: LaneKey,
     pub(crate) entries: Entries,
     /// Paused or blocked.
@@ -140,12 +139,13 @@ impl Tx {
         let mut lanes = Vec::with_capacity(rows.size_hint().0);
         for row in rows {
             let row = reply::bytes(row).ok_or_else(|| strange("a lane without a row"))?;
-            let value = read_lane(&row)?;
-            let lane = &value.at.lane;
-            self.largest = self.largest.max(value.top);
+            let mut value = read_lane(&row)?;
+            let lane = &mut value.at.lane;
+            // What happened to its runs since is part of its past.
+            lane.updated_at = lane.updated_at.max(value.front.latest);
+            self.largest = self.largest.max(value.front.top);
             let seen = Seen {
-                version: value.version,
-                top: value.top,
+                front: value.front,
                 key: value.at.key.clone(),
                 entries: value.at.entries,
                 held: is_held(lane),
@@ -268,8 +268,11 @@ impl Rows for Tx {
     async fn claimed(&mut self, claim_id: &str) -> RowsResult<Vec<LaneAt>> {
         let mut call = self.script(Script::Claimed);
         call.arg(claim_id);
-        let rows = self.ask(&call).await?;
-        Ok(self.take_in(rows)?)
+        let mut rows = self.ask(&call).await?;
+        let count = reply::count(rows.next().unwrap_or_default())?;
+        let lanes = self.take_in(rows)?;
+        self.look("SCARD", self.keys().claim(claim_id), String::new(), count.to_string());
+        Ok(lanes)
     }
 
     async fn ready(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<Aside>> {
@@ -358,7 +361,10 @@ impl Tx {
         self.asides.insert(aside.number, aside);
     }
 
-    pub(crate) fn take_in_schedules(&mut self, rows: impl Iterator<Item = Value>) -> StoreResult<Vec<ScheduleRow>> {
+    pub(crate) fn take_in_schedules(
+        &mut self,
+        rows: impl Iterator<Item = Value>,
+    ) -> StoreResult<Vec<ScheduleRow>> {
         let mut found = Vec::new();
         for row in rows {
             let row = reply::bytes(row).ok_or_else(|| strange("a schedule without a row"))?;

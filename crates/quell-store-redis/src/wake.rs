@@ -110,6 +110,8 @@ async fn tell(bell: Arc<Bell>, link: Arc<Link>) {
     loop {
         bell.tell.notified().await;
         let Some(at) = bell.untold.lock().ok().and_then(|mut untold| untold.take()) else { continue };
+        // What is due already wakes everybody, whenever they meant to look.
+        let at = if at <= link.reckoned() { Timestamp::default() } else { at };
         let mut message = redis::cmd("PUBLISH");
         message.arg(link.keys.wake()).arg(format!("{} {}", at.as_millis(), bell.own));
         if let Err(error) = link.read(For::Transactions, &message).await {

@@ -78,7 +78,10 @@ mod tests {
         assert!(by_key(&lane) && unhex(&lane).is_some_and(|text| text == "\0q\0k"));
         assert!(runs("f.91") && is_number("36") && runs_of_key("k.20") && runs_of_key("f.91"));
         for bad in ["", "x", "f.", "f.x", "1.2", "0.1.2.x", "0.1.2.3.x", "k.", "-1"] {
-            assert!(!walk(bad) && !runs(bad) && !is_number(bad) && !runs_of_key(bad) && !by_key(bad), "{bad}");
+            assert!(
+                !walk(bad) && !runs(bad) && !is_number(bad) && !runs_of_key(bad) && !by_key(bad),
+                "{bad}"
+            );
         }
     }
 }

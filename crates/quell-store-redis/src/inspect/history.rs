@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use quell_core::audit::AuditRecord;
 use quell_core::batch::RunId;
-use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Key, LaneKey};
 use quell_core::inspect::{AuditFilter, Page, RunDetail, RunFilter, RunRow};
@@ -13,7 +12,6 @@ use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::store::StepRow;
 use quell_core::working_set::FinishedRun;
-use quell_store_rows::codec;
 use quell_store_rows::rows::{Span, Want};
 use redis::Value;
 
@@ -21,7 +19,7 @@ use super::View;
 use super::lanes::{Lanes, Steps, Walk, page_limit};
 use crate::find::{read_run_name, read_step_of};
 use crate::reply;
-use crate::rows::{read_run, run_name};
+use crate::rows::{read_record, read_run, run_name};
 
 /// Rows that one page of a filtered listing looks at before it hands out a cursor.
 const LOOK_MAX: usize = 5_000;
@@ -47,7 +45,9 @@ impl View<'_> {
         if !id.is_plausible() {
             return Ok(None);
         }
-        let Some(lane) = self.shared.lanes_named(&[id.lane.to_string()]).await?.pop() else { return Ok(None) };
+        let Some(lane) = self.shared.lanes_named(&[id.lane.to_string()]).await?.pop() else {
+            return Ok(None);
+        };
         let (key, lane) = (lane.at.key, lane.at.lane);
         let found = match self.live_run(&lane, &key, id).await? {
             Some(found) => Some(found),
@@ -319,19 +319,13 @@ impl View<'_> {
 
     /// Records of all lanes before this number, and where to go on.
     async fn records_before(&self, from: u64) -> StoreResult<(Vec<Record>, Option<u64>)> {
-        let mut command = redis::cmd("XREVRANGE");
-        command.arg(self.shared.link.keys.of("audit")).arg(from.saturating_sub(1)).arg("-");
-        command.arg("COUNT").arg(CHUNK / 5);
-        let entries = reply::list(self.shared.plain(&command).await?)?;
-        let full = entries.len() == CHUNK / 5;
-        let (mut records, mut last) = (Vec::new(), 0);
-        for entry in entries {
-            let mut of_entry = read_entry(entry)?;
-            of_entry.reverse();
-            last = of_entry.last().map_or(last, |(id, ..)| *id);
-            records.extend(of_entry.into_iter().filter(|(id, ..)| *id < from));
-        }
-        Ok((records, full.then_some(last)))
+        let mut command = redis::cmd("ZREVRANGEBYSCORE");
+        command.arg(self.shared.link.keys.of("audit")).arg(format!("({from}")).arg("-inf");
+        command.arg("LIMIT").arg(0).arg(CHUNK);
+        let found = reply::list(self.shared.plain(&command).await?)?;
+        let records: Vec<Record> = found.into_iter().map(read_one).collect::<StoreResult<_>>()?;
+        let last = records.last().map(|(id, ..)| *id).filter(|_| records.len() == CHUNK);
+        Ok((records, last))
     }
 
     /// Records of these lanes, or of one run of theirs.
@@ -352,9 +346,9 @@ impl View<'_> {
             while let (Some(name), Some(id)) = (names.next(), names.next()) {
                 let (name, id) = (reply::text(name).unwrap_or_default(), reply::count(id)?);
                 (count, last) = (count + 1, id);
-                let of_run = name.split_once(':').is_some_and(|(_, of)| {
-                    run.is_none_or(|run| of.parse() == Ok(run.number))
-                });
+                let of_run = name
+                    .split_once(':')
+                    .is_some_and(|(_, of)| run.is_none_or(|run| of.parse() == Ok(run.number)));
                 if of_run {
                     ids.push(id);
                 }
@@ -370,11 +364,10 @@ impl View<'_> {
         for part in ids.chunks(CHUNK) {
             let mut pipe = redis::pipe();
             for id in part {
-                pipe.cmd("XREVRANGE").arg(keys.of("audit")).arg(id).arg("-").arg("COUNT").arg(1);
+                pipe.cmd("ZRANGEBYSCORE").arg(keys.of("audit")).arg(id).arg(id);
             }
-            for (id, entries) in part.iter().zip(self.shared.link.pipe(&pipe).await?) {
-                let Some(entry) = reply::list(entries)?.pop() else { continue };
-                records.extend(read_entry(entry)?.into_iter().find(|(of, ..)| of == id));
+            for found in self.shared.link.pipe(&pipe).await? {
+                records.extend(reply::list(found)?.pop().map(read_one).transpose()?);
             }
         }
         Ok((records, more))
@@ -384,22 +377,9 @@ impl View<'_> {
 /// Its number, its lane, and what it says.
 type Record = (u64, Option<u64>, AuditRecord);
 
-/// The records of one entry of the stream: see `lua/apply.lua`. Number and time are those of the entry.
-fn read_entry(entry: Value) -> StoreResult<Vec<Record>> {
-    let mut parts = reply::list(entry)?.into_iter();
-    let name = parts.next().and_then(reply::text).unwrap_or_default();
-    let first: u64 = name.split('-').next().and_then(|id| id.parse().ok()).unwrap_or(0);
-    let mut fields = reply::list(parts.next().unwrap_or_default())?.into_iter().skip(1);
-    let at: Timestamp = reply::time(fields.next().unwrap_or_default())?;
-    let mut records = Vec::new();
-    while let (Some(lane), Some(bytes)) = (fields.next(), fields.next()) {
-        let id = first + records.len() as u64;
-        let lane = reply::text(lane).and_then(|lane| lane.parse().ok());
-        let mut record = codec::read_trail(&reply::bytes(bytes).unwrap_or_default())?.record;
-        (record.id, record.at) = (id, at);
-        records.push((id, lane, record));
-    }
-    Ok(records)
+fn read_one(value: Value) -> StoreResult<Record> {
+    let trail = read_record(&reply::bytes(value).unwrap_or_default())?;
+    Ok((trail.record.id, trail.lane, trail.record))
 }
 
 /// The runs of a lane that have not ended and that a filter wants, in the order in which they will be claimed.

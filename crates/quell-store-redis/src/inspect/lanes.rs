@@ -272,7 +272,8 @@ impl View<'_> {
                     texts.into_iter().take_while(|text| text.starts_with(&start)).collect();
                 let past = of_queue.len() < CHUNK;
                 let lanes = self.shared.rows_of("key", &of_queue).await?;
-                let ids: Vec<String> = lanes.into_iter().filter_map(|id| String::from_utf8(id).ok()).collect();
+                let ids: Vec<String> =
+                    lanes.into_iter().filter_map(|id| String::from_utf8(id).ok()).collect();
                 for value in self.shared.lanes_named(&ids).await? {
                     if items.len() == limit || looked == LOOK_MAX {
                         return Ok(Page { items, next: last.as_deref().map(hex) });

@@ -151,7 +151,8 @@ impl View<'_> {
             cursor = answer.next().and_then(reply::text).unwrap_or_default();
             let ids = reply::list(answer.next().unwrap_or_default())?.into_iter().skip(1).step_by(2);
             // A scan may name one twice.
-            let ids: Vec<String> = ids.filter_map(reply::text).filter(|id| lanes.insert(id.clone())).collect();
+            let ids: Vec<String> =
+                ids.filter_map(reply::text).filter(|id| lanes.insert(id.clone())).collect();
             for lane in self.shared.lanes_named(&ids).await? {
                 self.verify_lane(&lane, found).await?;
             }
@@ -171,7 +172,8 @@ impl View<'_> {
         let problems = &mut found.problems;
         let counted = found.counted.entry((key.tenant.clone(), key.queue.clone())).or_default();
         counted.running += u64::from(lane.lease_at().is_some());
-        let members = |run: &CurrentRun| events.iter().filter(|(seq, mark)| run.has(*seq, *mark)).count() as u64;
+        let members =
+            |run: &CurrentRun| events.iter().filter(|(seq, mark)| run.has(*seq, *mark)).count() as u64;
         let mut held = 0;
         if let Some(open) = lane.open {
             counted.buffered += open.count;

@@ -14,7 +14,8 @@ struct Prefixes;
 /// A prefix that no other test of any run on this server has.
 pub(crate) fn fresh_prefix() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
-    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let nanos =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("t{:x}-{}-{}", nanos, std::process::id(), MADE.fetch_add(1, Ordering::SeqCst))
 }
 

@@ -51,13 +51,19 @@ async fn a_server_without_a_log_is_refused_unless_that_is_accepted() {
 async fn a_second_that_may_be_lost_is_told() {
     let server = started(Server::default().setting("appendfsync", "everysec"));
     let store = RedisStore::open(Options::parse(&server.url()).unwrap()).await.unwrap();
-    let Durability::BestEffort(text) = store.description().durability else { panic!("not every write is synced") };
+    let Durability::BestEffort(text) = store.description().durability else {
+        panic!("not every write is synced")
+    };
     assert!(text.contains("one second"), "{text}");
-    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else { panic!("asked for health") };
+    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
+        panic!("asked for health")
+    };
     assert!(health.warnings.iter().any(|w| w.contains("appendfsync always")), "{:?}", health.warnings);
     // What an operator changes is seen without a restart.
     said(&server.url(), &["CONFIG", "SET", "appendfsync", "always"]).await;
-    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else { panic!("asked for health") };
+    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
+        panic!("asked for health")
+    };
     assert_eq!(health.description.durability, Durability::Durable);
     assert!(health.warnings.is_empty(), "{:?}", health.warnings);
 }
@@ -113,12 +119,15 @@ async fn data_of_a_newer_version_are_left_alone() {
 
 #[tokio::test]
 async fn a_server_that_hides_its_configuration_is_used_with_a_warning() {
-    let server = started(Server::default().setting("rename-command", "CONFIG hidden"));
-    let Ok(store) = RedisStore::open(Options::parse(&server.url()).unwrap()).await else {
-        panic!("a managed server is used");
-    };
+    let server = started(Server::default());
+    said(&server.url(), &["ACL", "SETUSER", "managed", "on", ">secret", "~*", "&*", "+@all", "-config"])
+        .await;
+    let url = format!("redis://managed:secret@127.0.0.1:{}/0", server.port());
+    let store = RedisStore::open(Options::parse(&url).unwrap()).await.expect("a managed server is used");
     assert!(matches!(store.description().durability, Durability::BestEffort(_)));
-    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else { panic!("asked for health") };
+    let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
+        panic!("asked for health")
+    };
     assert!(health.warnings.iter().any(|w| w.contains("CONFIG GET")), "{:?}", health.warnings);
 }
 
