@@ -17,8 +17,11 @@ const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_engine.sql")];
 pub(crate) const VERSION: u32 = 1;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
+/// Asked of the tables and not by `to_regnamespace`, which may answer from before somebody else's commit.
 static FOUND: Sql = Sql {
-    text: "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.meta') IS NOT NULL",
+    text: "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1),
+                  EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                          WHERE n.nspname = $1 AND c.relname = 'meta')",
     types: &[Type::TEXT],
 };
 static READ_VERSION: Sql = Sql { text: "SELECT version FROM quell.meta", types: &[] };

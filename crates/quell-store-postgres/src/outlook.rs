@@ -5,11 +5,12 @@ use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::limits;
 use quell_store_rows::rows::{Outlook, QueueOutlook};
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 
 use crate::Shared;
-use crate::connection::Sql;
+use crate::connection::{Connection, Sql};
 use crate::error::not_done;
+use crate::options::StatementMode;
 use crate::rows::{count, get, maybe_time, queue_name, tenant};
 use crate::tx::store_time;
 
@@ -34,13 +35,13 @@ static OUTLOOK: Sql = Sql {
 
 pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
     let connection = shared.connections.get().await?;
-    let rows = match connection.query(&OUTLOOK, &[]).await {
+    let rows = match ask(&connection, shared.connections.mode()).await {
         Ok(rows) => rows,
         // It had died in the pool: a read can be repeated.
         Err(error) if error.is_closed() => {
             connection.discard();
             let connection = shared.connections.get().await?;
-            connection.query(&OUTLOOK, &[]).await.map_err(|e| not_done(&e))?
+            ask(&connection, shared.connections.mode()).await.map_err(|e| not_done(&e))?
         }
         Err(error) => return Err(not_done(&error)),
     };
@@ -53,6 +54,21 @@ pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
         }
     }
     Ok(Outlook { now, queues })
+}
+
+/// Where the session keeps no settings, they are sent along, in the same round trip: compiling this statement would take
+/// a hundred times as long as running it.
+async fn ask(connection: &Connection, mode: StatementMode) -> Result<Vec<Row>, Error> {
+    if mode == StatementMode::Named {
+        return connection.query(&OUTLOOK, &[]).await;
+    }
+    let ready = connection.ready(&OUTLOOK).await?;
+    let begin = connection.batch("BEGIN READ ONLY; SET LOCAL jit = off");
+    let (begun, rows, ended) =
+        futures_util::future::join3(begin, connection.send(&ready, &[]), connection.batch("COMMIT")).await;
+    begun?;
+    ended?;
+    rows
 }
 
 fn queue_outlook(shared: &Shared, id: i32, row: &Row) -> StoreResult<QueueOutlook> {

@@ -161,9 +161,8 @@ async fn serve(bell: &Bell, line: &Line) -> Result<(), String> {
         "the connection was closed".to_owned()
     };
     let work = async {
-        // What is told need not survive a power cut: everybody looks after one.
-        let begin = format!("SET synchronous_commit = off; LISTEN {}", line.channel);
-        client.batch_execute(&begin).await.map_err(|e| crate::error::cause(&e))?;
+        let listen = format!("LISTEN {}", line.channel);
+        client.batch_execute(&listen).await.map_err(|e| crate::error::cause(&e))?;
         let mut deaf = !hears_itself(&client, line, &mut heard).await;
         if deaf {
             tracing::info!(
@@ -206,8 +205,11 @@ async fn hears_itself(client: &Client, line: &Line, heard: &mut mpsc::UnboundedR
     said.is_ok() && tokio::time::timeout(ECHO, echo).await.is_ok()
 }
 
+/// What is told need not survive a power cut: everybody looks after one. Set for this transaction alone, because a
+/// pooler gives the session to others.
 async fn tell(client: &Client, line: &Line, at: Timestamp) -> Result<(), String> {
-    let text = format!("NOTIFY {}, '{}/{}'", line.channel, line.name, at.as_millis());
+    let note = format!("NOTIFY {}, '{}/{}'", line.channel, line.name, at.as_millis());
+    let text = format!("BEGIN; SET LOCAL synchronous_commit = off; {note}; COMMIT");
     client.batch_execute(&text).await.map_err(|e| crate::error::cause(&e))
 }
 

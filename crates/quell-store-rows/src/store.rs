@@ -91,12 +91,23 @@ impl RowStore {
             }
             let more = match repeated!(claim::hand_out(backend, &outlook, request, &mut progress)) {
                 Err(error) if error.is_unknown() => {
-                    progress.claimed.batches.extend(self.recover(request, error).await?);
+                    // All that this claim got, also before.
+                    progress.claimed.batches = self.recover(request, error).await?;
                     break;
                 }
+                // What was handed out before must not be lost with the answer.
+                Err(_) if !progress.claimed.batches.is_empty() => break,
                 answer => answer?,
             };
-            outlook = backend.outlook().await?;
+            outlook = match backend.outlook().await {
+                Ok(outlook) => outlook,
+                Err(error) if progress.claimed.batches.is_empty() => return Err(error),
+                // The store went away behind the commit: what was handed out must not be lost with the answer.
+                Err(_) => {
+                    let now = outlook.now;
+                    return Ok(Claimed { now, next_at: Some(now), ..progress.claimed });
+                }
+            };
             if !more {
                 break;
             }

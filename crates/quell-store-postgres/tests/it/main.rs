@@ -1,4 +1,11 @@
-//! One integration binary: the shared suite on a real server.
+//! One integration binary: the shared suite on a real server and through a pooler, servers that are restarted and killed,
+//! processes that are killed, events in callers' own transactions, and what must be refused with a reason.
 
 mod contract;
+mod faults;
+mod kill;
+mod pooler;
+mod restart;
+mod transact;
+mod wake;
 mod world;
