@@ -18,8 +18,8 @@ if known[2] ~= ARGV[2] then
   if number >= tonumber(ARGV[5]) then
     return {'spent'}
   end
-  redis.call('HSET', meta, 'schema', ARGV[1], 'server', ARGV[2], 'raised', ARGV[6],
-    'number', string.format('%.0f', number))
-  redis.call('HINCRBY', meta, 'epoch', 1)
+  number = string.format('%.0f', number)
+  -- An epoch is known by the number with which it begins: a count would come again when it is lost.
+  redis.call('HSET', meta, 'schema', ARGV[1], 'server', ARGV[2], 'raised', ARGV[6], 'number', number, 'epoch', number)
 end
 return {'open', redis.call('HGET', meta, 'epoch')}
