@@ -165,6 +165,8 @@ pub(crate) enum Command {
     Backup(commands::backup::BackupArgs),
     /// Make a store from a backup
     Restore(commands::backup::RestoreArgs),
+    /// Move everything to another store, and seal a store
+    Store(commands::store::StoreArgs),
     /// See it work: bursts, a killed worker, duplicates, the audit
     Demo(commands::demo::DemoArgs),
     /// Measure this machine's disk and Quell on it

@@ -21,6 +21,7 @@ pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod store;
 pub(crate) mod work;
 
 use crate::args::{Command, Global};
@@ -51,6 +52,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Doctor(args) => doctor::run(&args, global).await,
         Command::Backup(args) => backup::run(&args, global).await,
         Command::Restore(args) => backup::restore(&args, global).await,
+        Command::Store(args) => store::run(args).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         Command::Completions(args) => completions::run(&args),

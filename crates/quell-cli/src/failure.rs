@@ -118,7 +118,7 @@ impl From<ProgramError> for Failure {
     }
 }
 
-fn code_of(error: &StoreError) -> u8 {
+pub(crate) fn code_of(error: &StoreError) -> u8 {
     match error.kind {
         ErrorKind::Invalid => USAGE,
         ErrorKind::NotFound => NOT_FOUND,

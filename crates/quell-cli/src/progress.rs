@@ -20,6 +20,11 @@ pub(crate) fn counted(total: u64) -> ProgressBar {
     styled(ProgressBar::new(total), "{bar:30} {pos}/{len} {per_sec} {eta}")
 }
 
+/// Things that are done in several rounds, with a word about each.
+pub(crate) fn phases() -> ProgressBar {
+    styled(ProgressBar::new(0), "{msg:24} {bar:30} {pos}/{len} {eta}")
+}
+
 /// Work whose length nobody knows, with a word about it.
 pub(crate) fn wheel(what: &str) -> ProgressBar {
     let bar = styled(ProgressBar::new_spinner(), "{spinner} {msg}").with_message(what.to_owned());

@@ -8,6 +8,7 @@
 mod answers;
 mod backups;
 mod configuration;
+mod copying;
 mod demo;
 mod disks;
 mod first_steps;
