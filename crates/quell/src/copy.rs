@@ -323,16 +323,12 @@ impl Copier<'_> {
         }
     }
 
-    /// After this nothing changes in the source. A seal that somebody has set by hand stays as it is.
+    /// After this nothing changes in the source. A seal that somebody has set by hand becomes that of the copy.
     async fn seal_source(&mut self, place: &mut Place) -> Result<(), CopyError> {
-        let by = match self.read(self.from.sealed().await)? {
-            Some(by) => by,
-            None => {
-                let by = self.seal_of(place);
-                self.read(self.from.seal(Some(&by)).await)?;
-                by
-            }
-        };
+        let by = self.seal_of(place);
+        if self.read(self.from.sealed().await)?.as_ref() != Some(&by) {
+            self.read(self.from.seal(Some(&by)).await)?;
+        }
         place.seal = Some(by);
         self.keep(place).await
     }

@@ -1,9 +1,10 @@
 //! One integration binary: the shared suite, real processes killed at random, files that must be refused, backups, events
-//! in callers' own transactions, and what an erase leaves on the disk.
+//! in callers' own transactions, seals, and what an erase leaves on the disk.
 
 mod backup;
 mod contract;
 mod erase;
 mod faults;
 mod kill;
+mod seal;
 mod transact;

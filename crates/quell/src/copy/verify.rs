@@ -210,9 +210,14 @@ impl Copier<'_> {
             let (source, target) = (frame.last_number, there.last_number);
             found.add(|| format!("its numbers go on after {target} and not after {source}"));
         }
-        let [lanes, events, runs, steps] = self.verify_lanes(frame, &mut found).await?;
+        let ([lanes, events, runs, steps], mut read) = self.verify_lanes(frame, &mut found).await?;
         let aside = self.verify_asides(&mut found).await?;
         let audit = self.verify_trail(&mut found).await?;
+        (read.aside, read.audit) = (aside.count, audit.count);
+        if found.told.is_empty() && read != frame.counts {
+            let counts = frame.counts;
+            found.add(|| format!("the source has told {counts:?} and has given {read:?}"));
+        }
         if !found.told.is_empty() {
             if found.more > 0 {
                 found.told.push(format!("and {} more", found.more));
@@ -224,10 +229,15 @@ impl Copier<'_> {
         Ok(Digests { lanes, events, runs, steps, aside, audit })
     }
 
-    /// The digests of the source's lanes, events, runs and steps.
-    async fn verify_lanes(&mut self, frame: &Frame, found: &mut Differences) -> Result<[Sum; 4], CopyError> {
+    /// The digests of the source's lanes, events, runs and steps, and how many rows were read.
+    async fn verify_lanes(
+        &mut self,
+        frame: &Frame,
+        found: &mut Differences,
+    ) -> Result<([Sum; 4], Counts), CopyError> {
         let with_steps = frame.counts.steps > 0;
         let mut sums: [Rows; 4] = std::array::from_fn(|_| Rows::default());
+        let mut read = Counts::default();
         let (mut after, mut done, of) = (0, 0, frame.counts.lanes);
         self.tell(Phase::Verify, 0, of);
         loop {
@@ -263,6 +273,10 @@ impl Copier<'_> {
                         found.add(|| format!("lane {} (number {}): {what} differ", lane.0, lane.1));
                     }
                 }
+                read.lanes += 1;
+                read.events += one.events.count;
+                read.runs += one.runs.count;
+                read.steps += one.steps.count;
                 for (sum, of_lane) in sums.iter_mut().zip(of(&one)) {
                     sum.add(&(source.lane.id, of_lane.count, of_lane.digest));
                 }
@@ -270,7 +284,7 @@ impl Copier<'_> {
             drop(pairs);
             self.tell(Phase::Verify, done, of);
         }
-        Ok(sums.map(Rows::sum))
+        Ok((sums.map(Rows::sum), read))
     }
 
     async fn verify_asides(&mut self, found: &mut Differences) -> Result<Sum, CopyError> {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use quell::copy::{Names, Phase, copy};
 use quell::quell_core::copy::Portable;
+use quell::quell_core::inspect::RunFilter;
 use quell_store_sqlite::SqliteStore;
 use quell_store_tests::copy::{self as promises, Side, Wrong};
+use quell_store_tests::reads::all_runs;
 
 /// Two empty stores.
 struct Two {
@@ -83,6 +85,20 @@ async fn a_wrong_byte_is_found() {
         let two = sqlite();
         promises::a_wrong_byte_is_found(&two.from, &two.to, &copier, kind).await;
     }
+}
+
+/// Runs end in the order of the source, also those of one millisecond.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_of_ending_is_kept() {
+    let two = sqlite();
+    promises::fill(&*two.from.store).await;
+    copier(&*two.from.portable, &*two.to.portable).await.unwrap();
+    let ended = async |side: &Side| {
+        let filter = RunFilter { limit: 500, ..RunFilter::default() };
+        let runs = all_runs(&*side.store, filter).await;
+        runs.into_iter().filter(|run| run.state.is_final()).map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(&two.from).await, ended(&two.to).await);
 }
 
 /// A copy of another source, or one whose source was unsealed in the middle, is not continued.
