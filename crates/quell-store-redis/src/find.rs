@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
-use quell_core::lane::Paused;
 use quell_core::limits;
 use quell_core::store::{Purge, PurgeWhat};
 use quell_core::working_set::LaneSums;
@@ -18,6 +17,7 @@ use crate::keys::{lane_text, queue_text, read_lane_key};
 use crate::reply;
 use crate::rows::{mark_bytes, read_event, read_record, read_run, read_step, step_field};
 use crate::script::Script;
+use crate::store::Pauses;
 use crate::tx::{Tx, or_empty};
 
 /// This close to the bound, steps that are taken at once look at their number, too.
@@ -94,9 +94,9 @@ fn pair(value: Value) -> StoreResult<(String, Vec<u8>)> {
 }
 
 /// The pauses of all queues, as `HGETALL` tells them.
-pub(crate) fn read_pauses(value: Value) -> StoreResult<Vec<((QueueName, Option<Tenant>), Paused)>> {
+pub(crate) fn read_pauses(value: Value) -> StoreResult<Pauses> {
     let mut parts = reply::list(value)?.into_iter();
-    let mut pauses = Vec::new();
+    let mut pauses = Pauses::new();
     while let (Some(field), Some(paused)) = (parts.next(), parts.next()) {
         let field = reply::text(field).ok_or_else(|| strange("a pause without a name"))?;
         let (queue, tenant) = match field.split_once('\0') {
@@ -104,7 +104,7 @@ pub(crate) fn read_pauses(value: Value) -> StoreResult<Vec<((QueueName, Option<T
             None => (&field[..], None),
         };
         let paused = codec::read_paused(&reply::bytes(paused).unwrap_or_default())?;
-        pauses.push(((QueueName::new(queue)?, tenant), paused));
+        pauses.insert((QueueName::new(queue)?, tenant), paused);
     }
     Ok(pauses)
 }
@@ -267,7 +267,7 @@ impl Tx {
             found.schedules = self.take_in_schedules(rows.into_iter())?;
         }
         if want.pauses {
-            found.pauses = read_pauses(versioned(self, "pauses")?)?.into_iter().collect();
+            found.pauses = read_pauses(versioned(self, "pauses")?)?;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use quell_store_rows::rows::{Span, Want};
 use redis::Value;
 
 use crate::apply::TOTALS;
+use crate::clock::wall_millis;
 use crate::find;
 use crate::keys::{lane_text, queue_text};
 use crate::link::For;
@@ -202,8 +203,7 @@ impl<'s> View<'s> {
         if let Err(error) = settings.check(&self.shared.link.options) {
             warnings.push(error.detail);
         }
-        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let divergence = self.now.as_millis() - i64::try_from(wall.as_millis()).unwrap_or(0);
+        let divergence = self.now.as_millis() - wall_millis();
         if divergence.abs() > 60_000 {
             warnings.push(format!(
                 "the server's clock and this one differ by {divergence} ms; the server's decides"

@@ -23,6 +23,7 @@ use quell_core::store::{
 use quell_store_rows::RowStore;
 
 mod apply;
+mod clock;
 mod error;
 mod find;
 mod inspect;

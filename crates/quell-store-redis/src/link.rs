@@ -14,6 +14,7 @@ use quell_core::{lease, limits};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 
+use crate::clock::instant;
 use crate::error::{at_apply, not_done, not_reached, strange};
 use crate::keys::Keys;
 use crate::options::Options;
@@ -214,7 +215,7 @@ impl Link {
                 Ok((connection, now.generation))
             }
             Err(error) => {
-                now.failed = Some((Instant::now(), error.clone()));
+                now.failed = Some((instant(), error.clone()));
                 Err(error)
             }
         }
@@ -314,7 +315,7 @@ impl Link {
     /// The server has told its time.
     pub(crate) fn told(&self, now: Timestamp) {
         if let Ok(mut clock) = self.clock.lock() {
-            *clock = Some((Instant::now(), now.as_millis()));
+            *clock = Some((instant(), now.as_millis()));
         }
     }
 

@@ -17,6 +17,7 @@ use quell_core::error::{ErrorKind, StoreError};
 use quell_core::limits;
 use quell_store_rows::rows::{RowsResult, Trouble};
 
+use crate::clock::instant;
 use crate::link::{For, Link};
 use crate::reply;
 use crate::script::Script;
@@ -93,8 +94,7 @@ impl Numbers {
         if last >= limits::NUMBER_MAX || last < than {
             return Err(spent(last, than).into());
         }
-        let mut block =
-            Block { epoch, numbers: last + 1 - size..last + 1, taken: Some(Instant::now()), size };
+        let mut block = Block { epoch, numbers: last + 1 - size..last + 1, taken: Some(instant()), size };
         let numbers = block.take(epoch, count, than).ok_or_else(|| spent(last, than))?;
         if let Ok(mut known) = self.block.lock() {
             // Another task may have taken one meanwhile; the later one serves more lanes.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_block_serves_only_lanes_that_are_behind_it() {
-        let mut block = Block { epoch: 3, numbers: 100..110, taken: Some(Instant::now()), size: 10 };
+        let mut block = Block { epoch: 3, numbers: 100..110, taken: Some(instant()), size: 10 };
         assert_eq!(block.take(3, 4, 99), Some(100..104));
         assert_eq!(block.take(3, 4, 103), Some(104..108), "what it gave itself is no obstacle");
         assert_eq!(block.take(3, 2, 500), None, "a lane that is ahead needs another block");

@@ -125,7 +125,7 @@ impl Shared {
         let now = reply::time(part()?)?;
         self.link.told(now);
         let (waits, leases) = (reply::list(part()?)?, reply::list(part()?)?);
-        let pauses: Pauses = read_pauses(part()?)?.into_iter().collect();
+        let pauses = read_pauses(part()?)?;
         let mut leases = leases.into_iter();
         let mut queues: BTreeMap<(Tenant, QueueName), QueueOutlook> = BTreeMap::new();
         let mut waits = waits.into_iter();

@@ -15,6 +15,7 @@ use quell_core::store::Wakeups;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::clock::{own_name, wait};
 use crate::link::{For, Link};
 
 /// Messages are at least this far apart.
@@ -67,7 +68,7 @@ impl Bell {
             hears: Mutex::new(Hears { until: None, missed: None }),
             untold: Mutex::new(None),
             tell: Notify::new(),
-            own: uuid::Uuid::now_v7().simple().to_string(),
+            own: own_name(),
         })
     }
 
@@ -118,7 +119,7 @@ async fn tell(bell: Arc<Bell>, link: Arc<Link>) {
             // Those who hear nothing look by themselves.
             tracing::debug!(%error, "other processes were not woken");
         }
-        tokio::time::sleep(APART).await;
+        wait(APART).await;
     }
 }
 
@@ -129,7 +130,7 @@ async fn hear(bell: Arc<Bell>, link: Arc<Link>) {
         }
         // Whatever was said meanwhile is lost: the claimers look for themselves.
         bell.ring_here();
-        tokio::time::sleep(BACKSTOP).await;
+        wait(BACKSTOP).await;
         bell.ring_here();
     }
 }

@@ -42,7 +42,7 @@ fn a_child_of_the_kill_loop() {
 #[test]
 fn processes_are_killed_and_stopped_and_the_server_dies_once_and_nothing_is_lost() {
     let mut server = Redis::start().expect("a server of its own can be started");
-    let url = format!("{}", server.url());
+    let url = server.url();
     let folder = tempfile::tempdir().unwrap();
     let logs = folder.path().to_owned();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
