@@ -61,6 +61,11 @@ impl RedisStore {
         Ok(Arc::new(RedisStore { rows: RowStore::new(backend.clone()), backend }))
     }
 
+    /// The same by a URL.
+    pub async fn open_url(url: &str) -> StoreResult<Arc<Self>> {
+        RedisStore::open(Options::parse(url)?).await
+    }
+
     /// Moves the clock of this store for everybody who has it open.
     #[cfg(feature = "test-clock")]
     pub async fn advance(&self, by: std::time::Duration) -> StoreResult<()> {

@@ -11,6 +11,7 @@ use quell_core::copy::Portable;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::store::Store;
 use quell_store_postgres::PostgresStore;
+use quell_store_redis::RedisStore;
 use quell_store_sqlite::SqliteStore;
 pub use quell_store_sqlite::{BackedUp, Restored};
 
@@ -53,13 +54,15 @@ pub async fn open(choice: &StoreChoice, patience: Duration) -> Result<Arc<dyn St
 }
 
 async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
-    let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
     match choice.url.kind() {
         StoreKind::Postgres => {
             let opened = PostgresStore::open_url(choice.url.expose()).await;
             opened.map(|store| store as Arc<dyn Store>).map_err(|problem| failed(choice, problem))
         }
-        StoreKind::Redis => not_yet("Redis"),
+        StoreKind::Redis => {
+            let opened = RedisStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| failed(choice, problem))
+        }
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
         }
@@ -74,7 +77,10 @@ async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
 pub async fn open_portable(choice: &StoreChoice) -> Result<Arc<dyn Portable>, OpenError> {
     let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
     match choice.url.kind() {
-        StoreKind::Postgres => not_yet("PostgreSQL"),
+        StoreKind::Postgres => {
+            let opened = PostgresStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Portable>).map_err(|problem| failed(choice, problem))
+        }
         StoreKind::Redis => not_yet("Redis"),
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
@@ -147,11 +153,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_refused_with_its_place_and_without_its_password() {
-        let text = refusal("postgres://me:secret@127.0.0.1:1/quell").await;
-        assert!(text.contains("postgres://me:***@127.0.0.1:1/quell (from default)"), "{text}");
-        assert!(text.contains("unavailable"), "{text}");
-        assert!(!text.contains("secret"), "{text}");
-        assert!(refusal("redis://h:6379").await.contains("Redis is not available"));
+        for scheme in ["postgres", "redis"] {
+            let text = refusal(&format!("{scheme}://me:secret@127.0.0.1:1/0")).await;
+            assert!(text.contains(&format!("{scheme}://me:***@127.0.0.1:1/0 (from default)")), "{text}");
+            assert!(text.contains("unavailable"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
     }
 
     #[tokio::test]
