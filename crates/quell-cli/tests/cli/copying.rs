@@ -29,6 +29,7 @@ fn fact(folder: &Folder, file: &str, sql: &str) -> Option<String> {
 fn a_store_moves_with_everything_and_the_old_one_says_so() {
     let folder = Folder::with_config(CONFIG);
     fill(&folder, 200);
+    let latest = folder.send("chat", "k0", "0")["seq"].as_u64();
     let before = folder.json(&["doctor"]);
     let moved = ["--store", "sqlite:new.db"];
     let on_copy = |args: &[&str]| folder.json(&[args, moved.as_slice()].concat());
@@ -40,8 +41,9 @@ fn a_store_moves_with_everything_and_the_old_one_says_so() {
         .complains("start workers and senders with --store sqlite:new.db");
     assert_eq!(on_copy(&["doctor"])["queues"], before["queues"]);
     assert_eq!(on_copy(&["doctor"])["ok"], true);
-    for listing in [["runs", "--limit", "500"], ["audit", "--limit", "500"]] {
-        assert_eq!(items(&on_copy(&listing)), items(&folder.json(&listing)), "{listing:?}");
+    for listing in [["runs", "--state=succeeded", "--limit=500"].as_slice(), &["audit", "--limit=500"]] {
+        assert!(items(&on_copy(listing)) == items(&folder.json(listing)), "{listing:?} differs");
+        assert!(items(&on_copy(listing)).len() >= 50);
     }
     assert_eq!(items(&on_copy(&["dead"])).len(), 1);
 
@@ -53,9 +55,9 @@ fn a_store_moves_with_everything_and_the_old_one_says_so() {
     folder.quell(&["doctor"]).ok().says("the store is sealed");
     let again =
         folder.quell(&[&["send", "chat", "k1", "{\"n\":1}", "--id", "m1"], moved.as_slice()].concat());
-    again.ok().says("duplicate");
+    again.ok().says("already there: m1");
     let sent = on_copy(&["send", "chat", "k1", "2"]);
-    assert!(sent["seq"].as_u64() > before["store"]["last_number"].as_u64(), "{sent}");
+    assert!(latest.is_some() && sent["seq"].as_u64() > latest, "numbers go on: {sent}");
 
     // It is not copied twice, nor onto something.
     folder.quell(&["store", "copy", "quell.db", "third.db"]).exits(4).complains("cannot be copied");
@@ -113,7 +115,7 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
     let there: u64 = place("SELECT CAST(count(*) AS TEXT) FROM lane").unwrap().parse().unwrap();
     assert!(there > 0 && there < 4_000, "{there} lanes were copied before it was killed");
     let done = folder.json(&["store", "copy", "quell.db", "new.db"]);
-    assert_eq!((&done["resumed"], &done["counts"]["lanes"]), (&true.into(), &4_052.into()), "{done}");
+    assert_eq!((&done["resumed"], &done["counts"]["lanes"]), (&true.into(), &4_051.into()), "{done}");
     let doctor = folder.json(&["doctor", "--store", "sqlite:new.db"]);
     assert_eq!(doctor["ok"], true, "{doctor}");
     assert_eq!(doctor["queues"], folder.json(&["doctor"])["queues"]);
