@@ -1,8 +1,8 @@
-//! Workloads for Quell alone, each beside the raw limit of the same disk in the same run.
+//! Workloads for Quell alone, each beside the raw limit of the same store in the same run.
 //!
-//! An absolute number says more about a machine than about Quell, so every figure comes with a ratio: raw is the same
-//! bytes written by plain SQL in commits of the same size to the same folder. Full durability, audit and idempotency are
-//! on, as in production. `quell bench` prints the table or, for programs, JSON.
+//! An absolute number says more about a machine than about Quell, so figures of throughput come with a ratio: raw is the
+//! same bytes written without Quell in commits of the same size to the same disk or server. Full durability, audit and
+//! idempotency are on, as in production. `quell bench` prints the table or, for programs, JSON.
 //!
 //! | workload | what it does |
 //! | --- | --- |
@@ -11,32 +11,111 @@
 //! | `burst` | 1,000 keys × 20 events within 2 s, quiet 1 s: runs per key, events delivered, lateness |
 //! | `start` | one event at a time into an idle worker: how long until its handler begins |
 //! | `timer` | 10,000 lanes due within 2 s: lateness |
+//! | `waiting` | the same work beside a thousand and beside a million lanes that wait, and the memory of this process |
+//! | `processes` | drain by one, two and four worker processes |
+//! | `held` | PostgreSQL: claims while another session holds a transaction open |
+//! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
+//!
+//! Each workload gets a place of its own (`place.rs`), which is gone when it ends, also by an error or a signal.
 
-use std::path::{Path, PathBuf};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use futures_util::FutureExt;
 use quell::{Engine, Quell, Queue, Shutdown, Worker, WorkerOptions, WorkerReport};
 use serde::Serialize;
+use tokio::task::JoinHandle;
 
+mod bloat;
 mod burst;
+mod held;
 mod jobs;
 mod keyed;
+mod place;
+mod processes;
 mod raw;
+mod rounds;
 mod start;
+mod targets;
+mod waiting;
+
+pub use place::{Kind, Place};
+pub use processes::{Program, work};
+
+use place::Fresh;
+use targets::Targets;
 
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the files are made; the disk of this folder is what is measured.
-    pub folder: PathBuf,
-    /// Events of `jobs`.
-    pub jobs: usize,
+    pub place: Place,
     /// Names of workloads; empty means all.
     pub workloads: Vec<String>,
+    pub sizes: Sizes,
+    /// Starts a worker process that calls [`work`]; without it, `processes` is left out.
+    pub worker: Option<Program>,
 }
 
-pub const WORKLOADS: [&str; 5] = ["jobs", "keyed", "burst", "start", "timer"];
+/// How much of everything. The targets hold for the default.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// Commits of 64 rows for the raw limit; a third as many of 1,000.
+    pub raw_commits: usize,
+    /// Events of `jobs`.
+    pub jobs: usize,
+    pub keyed_keys: usize,
+    pub keyed_events: usize,
+    pub burst_keys: usize,
+    pub burst_rounds: usize,
+    /// Events of `start`.
+    pub starts: usize,
+    /// Lanes of `timer`.
+    pub timers: usize,
+    /// Lanes that wait, at the end of `waiting`.
+    pub waiting: usize,
+    /// Lanes of one measured cycle beside them.
+    pub waiting_cycle: usize,
+    /// Lanes that each number of processes drains.
+    pub process_lanes: usize,
+    /// How long the other session of `held` holds its transaction.
+    pub held: Duration,
+    pub bloat_cycles: usize,
+    pub bloat_lanes: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes {
+            raw_commits: 300,
+            jobs: 100_000,
+            keyed_keys: 500,
+            keyed_events: 10_000,
+            burst_keys: 1_000,
+            burst_rounds: 20,
+            starts: 300,
+            timers: 10_000,
+            waiting: 1_000_000,
+            waiting_cycle: 10_000,
+            process_lanes: 50_000,
+            held: Duration::from_secs(30),
+            bloat_cycles: 100,
+            bloat_lanes: 1_000,
+        }
+    }
+}
+
+pub const WORKLOADS: [&str; 9] =
+    ["jobs", "keyed", "burst", "start", "timer", "waiting", "processes", "held", "bloat"];
+
+/// What was measured, and under which conditions.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    pub kind: Kind,
+    /// The version of the store and the settings it runs with.
+    pub conditions: String,
+    pub figures: Vec<Figure>,
+}
 
 /// One figure.
 #[derive(Debug, Clone, Serialize)]
@@ -49,7 +128,7 @@ pub struct Figure {
     pub raw: Option<f64>,
     pub ratio: Option<f64>,
     /// What we want to reach, in words.
-    pub target: Option<&'static str>,
+    pub target: Option<String>,
     /// Whether it was reached in this run.
     pub reached: Option<bool>,
 }
@@ -74,61 +153,133 @@ impl Figure {
         self
     }
 
-    fn target(mut self, target: &'static str, reached: bool) -> Self {
-        self.target = Some(target);
+    fn target(mut self, target: impl Into<String>, reached: bool) -> Self {
+        self.target = Some(target.into());
         self.reached = Some(reached);
         self
     }
+
+    fn at_most(self, limit: f64) -> Self {
+        let (target, reached) = (format!("≤ {limit} {}", self.unit), self.value <= limit);
+        self.target(target.trim_end(), reached)
+    }
+
+    fn at_least(self, limit: f64) -> Self {
+        let (target, reached) = (format!("≥ {} {}", grouped(limit), self.unit), self.value >= limit);
+        self.target(target.trim_end(), reached)
+    }
+
+    /// After [`Figure::against`].
+    fn at_least_of_raw(self, ratio: f64, rows: &str) -> Self {
+        let reached = self.ratio >= Some(ratio);
+        self.target(format!("≥ {ratio:.2} × raw at {rows} rows"), reached)
+    }
 }
 
-/// Runs the workloads one after the other; `tell` is called before each, for a progress line.
-pub async fn run(options: &Options, mut tell: impl FnMut(&str)) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    let wanted = |name: &str| options.workloads.is_empty() || options.workloads.iter().any(|w| w == name);
+/// Runs the workloads one after the other; `tell` is called before each, for a progress line. When `stop` is ready, the
+/// workload is abandoned, its place removed, and the answer is an error.
+pub async fn run(
+    options: &Options,
+    stop: impl Future<Output = ()>,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<Measured> {
     if let Some(unknown) = options.workloads.iter().find(|w| !WORKLOADS.contains(&w.as_str())) {
         anyhow::bail!("there is no workload {unknown:?}; choose from {}", WORKLOADS.join(", "));
     }
-    if wanted("jobs") {
-        tell("jobs: the raw limit of this disk");
-        let raw = raw::measure(&options.folder)?;
-        tell("jobs: append and drain");
-        figures.extend(jobs::run(options, &raw).await?);
+    let mut stop = std::pin::pin!(stop.fuse());
+    let kind = options.place.kind();
+    let conditions = options.place.conditions().await?;
+    tell(&conditions);
+    let mut figures = Vec::new();
+    let wanted = |name: &str| options.workloads.is_empty() || options.workloads.iter().any(|w| w == name);
+    for name in WORKLOADS.into_iter().filter(|name| wanted(name)) {
+        if let Some(why) = left_out(name, options) {
+            tell(&format!("{name}: left out, {why}"));
+            continue;
+        }
+        let fresh = options.place.fresh().await?;
+        let workload = AssertUnwindSafe(workload(name, options, &fresh, &mut tell)).catch_unwind();
+        let ended = tokio::select! {
+            ended = workload => ended,
+            () = &mut stop => Ok(Err(anyhow::anyhow!("stopped in the middle of {name}"))),
+        };
+        let removed = fresh.remove().await;
+        if let Err(error) = &removed {
+            // Said at once: the workload may have an error of its own.
+            tell(&format!("{name}: {error:#}"));
+        }
+        figures.extend(ended.unwrap_or_else(|panic| resume_unwind(panic))?);
+        removed?;
     }
-    if wanted("keyed") {
-        tell("keyed: 10,000 events over 500 keys");
-        figures.extend(keyed::run(options).await?);
-    }
-    if wanted("burst") {
-        tell("burst: 1,000 keys × 20 events within 2 s");
-        figures.extend(burst::run(options).await?);
-    }
-    if wanted("start") {
-        tell("start: one event at a time");
-        figures.extend(start::run(options).await?);
-    }
-    if wanted("timer") {
-        tell("timer: 10,000 lanes due within 2 s");
-        figures.extend(burst::timer(options).await?);
-    }
-    Ok(figures)
+    Ok(Measured { kind, conditions, figures })
 }
 
-/// A file of its own in the folder, removed at the end.
-fn scratch(folder: &Path) -> anyhow::Result<tempfile::TempDir> {
-    tempfile::Builder::new()
-        .prefix("quell-bench-")
-        .tempdir_in(folder)
-        .with_context(|| format!("cannot make a folder in {}", folder.display()))
+fn left_out(name: &str, options: &Options) -> Option<String> {
+    match name {
+        "held" | "bloat" if options.place.kind() != Kind::Postgres => {
+            Some(format!("it is about PostgreSQL and this is {}", options.place.kind().name()))
+        }
+        "processes" if options.worker.is_none() => {
+            Some("there is no program to start as a worker".to_owned())
+        }
+        _ => None,
+    }
 }
 
-/// One queue named `bench` on a fresh file.
-async fn open(
-    folder: &tempfile::TempDir,
-    queue: Queue,
-    lanes: usize,
-) -> anyhow::Result<(Engine, WorkerOptions)> {
-    let url = format!("sqlite:{}", folder.path().join("b.db").display());
-    Ok(Quell::open(&url).queue("bench", queue.concurrency(lanes)).concurrency(lanes).build().await?)
+async fn workload(
+    name: &str,
+    options: &Options,
+    fresh: &Fresh,
+    tell: &mut impl FnMut(&str),
+) -> anyhow::Result<Vec<Figure>> {
+    let (sizes, targets) = (&options.sizes, Targets::of(fresh.kind));
+    let n = |count: usize| grouped(count as f64);
+    match name {
+        "jobs" => {
+            tell(&format!("jobs: the raw limit of {}", fresh.kind.name()));
+            let raw = raw::measure(fresh, sizes).await?;
+            tell(&format!("jobs: append and drain {} events", n(sizes.jobs)));
+            jobs::run(fresh, sizes, &targets, &raw).await
+        }
+        "keyed" => {
+            tell(&format!("keyed: {} events over {} keys", n(sizes.keyed_events), n(sizes.keyed_keys)));
+            keyed::run(fresh, sizes, &targets).await
+        }
+        "burst" => {
+            tell(&format!("burst: {} keys × {} events", n(sizes.burst_keys), n(sizes.burst_rounds)));
+            burst::run(fresh, sizes).await
+        }
+        "start" => {
+            tell("start: one event at a time");
+            start::run(fresh, sizes, &targets).await
+        }
+        "timer" => {
+            tell(&format!("timer: {} lanes due one after the other", n(sizes.timers)));
+            burst::timer(fresh, sizes, &targets).await
+        }
+        "waiting" => {
+            tell(&format!("waiting: work beside {} lanes that wait", n(sizes.waiting)));
+            waiting::run(fresh, sizes).await
+        }
+        "processes" => {
+            tell(&format!("processes: {} lanes by 1, 2 and 4 workers", n(sizes.process_lanes)));
+            processes::run(fresh, sizes, options.worker.as_ref()).await
+        }
+        "held" => {
+            tell(&format!("held: claims while a transaction stays open for {} s", sizes.held.as_secs()));
+            held::run(fresh, sizes).await
+        }
+        "bloat" => {
+            tell(&format!("bloat: {} cycles of {} lanes", n(sizes.bloat_cycles), n(sizes.bloat_lanes)));
+            bloat::run(fresh, sizes).await
+        }
+        other => anyhow::bail!("{other} is listed and not written"),
+    }
+}
+
+/// One queue named `bench`.
+async fn open(url: &str, queue: Queue, lanes: usize) -> anyhow::Result<(Engine, WorkerOptions)> {
+    Ok(Quell::open(url).queue("bench", queue.concurrency(lanes)).concurrency(lanes).build().await?)
 }
 
 /// Works until nothing is left.
@@ -136,6 +287,53 @@ async fn drain(engine: &Engine, options: &WorkerOptions) -> anyhow::Result<Worke
     let options = WorkerOptions { until_idle: true, ..options.clone() };
     Ok(Worker::new(engine.clone(), options)?.run(Shutdown::new()).await)
 }
+
+/// A worker in the background, which never outlives the workload that started it.
+struct Working {
+    shutdown: Shutdown,
+    task: JoinHandle<WorkerReport>,
+}
+
+impl Working {
+    fn start(engine: &Engine, options: &WorkerOptions) -> anyhow::Result<Self> {
+        let shutdown = Shutdown::new();
+        let worker = Worker::new(engine.clone(), options.clone())?;
+        Ok(Working { shutdown: shutdown.clone(), task: tokio::spawn(worker.run(shutdown)) })
+    }
+
+    /// Lets it finish what it has begun.
+    async fn end(mut self) -> anyhow::Result<WorkerReport> {
+        self.shutdown.request();
+        Ok((&mut self.task).await?)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Appends one event for each of these keys, in bulk.
+async fn append_all(engine: &Engine, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
+    append_with(engine, numbers, |event| event).await
+}
+
+async fn append_with(
+    engine: &Engine,
+    numbers: std::ops::Range<usize>,
+    with: impl Fn(quell::Incoming) -> quell::Incoming,
+) -> anyhow::Result<()> {
+    for start in numbers.clone().step_by(BULK) {
+        let end = (start + BULK).min(numbers.end);
+        let events = (start..end).map(|n| quell::Incoming::new("bench", &key(n), payload(n)).map(&with));
+        engine.append(events.collect::<Result<_, _>>()?).await?;
+    }
+    Ok(())
+}
+
+/// Events of one bulk append.
+const BULK: usize = 1_000;
 
 /// The only clock of this crate: wall time of whole workloads, never an input to a decision.
 #[derive(Clone, Copy)]
@@ -151,6 +349,10 @@ impl Watch {
         self.0.elapsed()
     }
 
+    fn millis(self) -> f64 {
+        self.elapsed().as_secs_f64() * 1_000.0
+    }
+
     fn rate(self, count: usize) -> f64 {
         count as f64 / self.elapsed().as_secs_f64()
     }
@@ -163,6 +365,27 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    percentile(&samples, 0.5)
+}
+
+/// Thousands apart from one another; without decimals from one thousand on.
+fn grouped(value: f64) -> String {
+    if value < 1_000.0 {
+        return format!("{value}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// About 110 bytes, as a chat message has.
 fn payload(n: usize) -> quell::quell_core::event::Payload {
     let text = "a short message as people send it, long enough to be typical of a chat";
@@ -173,4 +396,15 @@ fn payload(n: usize) -> quell::quell_core::event::Payload {
 fn key(n: usize) -> String {
     let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{mixed:016x}{n:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        let shown: Vec<String> = [2.0, 0.85, 999.0, 1_000.0, 15_600.0, 1_000_000.0].map(grouped).into();
+        assert_eq!(shown, ["2", "0.85", "999", "1,000", "15,600", "1,000,000"]);
+    }
 }

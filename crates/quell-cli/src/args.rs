@@ -169,13 +169,16 @@ pub(crate) enum Command {
     Store(commands::store::StoreArgs),
     /// See it work: bursts, a killed worker, duplicates, the audit
     Demo(commands::demo::DemoArgs),
-    /// Measure this machine's disk and Quell on it
+    /// Measure this machine's disk, or the server that --store names, and Quell on it
     Bench(commands::bench::BenchArgs),
     /// Print a completion script for your shell
     Completions(commands::completions::CompletionsArgs),
     /// The worker that the demo kills.
     #[command(hide = true, name = "demo-worker")]
     DemoWorker(commands::demo::WorkerArgs),
+    /// One of the processes that the benchmark starts.
+    #[command(hide = true, name = "bench-worker")]
+    BenchWorker(commands::bench::WorkerArgs),
 }
 
 impl Command {

@@ -54,9 +54,10 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Restore(args) => backup::restore(&args, global).await,
         Command::Store(args) => store::run(args).await,
         Command::Demo(args) => demo::run(&args).await,
-        Command::Bench(args) => bench::run(&args).await,
+        Command::Bench(args) => bench::run(&args, global).await,
         Command::Completions(args) => completions::run(&args),
         Command::DemoWorker(args) => demo::work(&args).await,
+        Command::BenchWorker(args) => bench::work(&args).await,
     }
 }
 

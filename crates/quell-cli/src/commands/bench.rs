@@ -1,44 +1,100 @@
 //! `quell bench`: the workloads of `quell-bench` on this machine, as a table or as JSON.
+//!
+//! The store is the one that `--store` names and never the configuration's: a benchmark is asked for, not inherited. It
+//! works in a scratch folder, schema or prefix of its own either way, and removes it also when a signal ends it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use quell_bench::{Figure, Options, WORKLOADS};
+use quell_bench::{Figure, Options, Place, Program, Sizes, WORKLOADS};
 
-use crate::args::Form;
+use crate::args::{Form, Global};
 use crate::failure::{self, Failure};
 use crate::output::{self, Columns, cell};
+use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// What to measure; all of it when left out
     #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(WORKLOADS))]
     workloads: Vec<String>,
-    /// Where the files are made: the disk of this folder is measured
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    folder: PathBuf,
+    /// SQLite: the disk of this folder is measured. Without it and --store, the folder you are in
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
     /// Events of the workload `jobs`
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().jobs)]
     jobs: usize,
+    /// Lanes that wait in the workload `waiting`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().waiting)]
+    waiting: usize,
+    /// Lanes that each number of processes drains in the workload `processes`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().process_lanes)]
+    process_lanes: usize,
+    /// How long the other session of the workload `held` keeps its transaction open
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().held.as_secs())]
+    held_seconds: u64,
     #[command(flatten)]
     form: Form,
 }
 
-pub(crate) async fn run(args: &BenchArgs) -> Result<u8, Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {}
+
+pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure> {
     if cfg!(debug_assertions) {
         output::say("this is a debug build; figures of `cargo run --release -- bench` say more");
     }
-    let options = Options { folder: args.folder.clone(), jobs: args.jobs, workloads: args.workloads.clone() };
-    let figures = quell_bench::run(&options, |what| output::say(what))
-        .await
-        .map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
+    let options = Options {
+        place: place(args, global)?,
+        workloads: args.workloads.clone(),
+        sizes: Sizes {
+            jobs: args.jobs,
+            waiting: args.waiting,
+            process_lanes: args.process_lanes,
+            held: Duration::from_secs(args.held_seconds),
+            ..Sizes::default()
+        },
+        worker: Some(Program { path: std::env::current_exe()?, args: vec!["bench-worker".to_owned()] }),
+    };
+    let mut signals = Signals::listen()?;
+    let mut stopped = None;
+    let stop = async { stopped = Some(signals.next().await) };
+    let measured = Box::pin(quell_bench::run(&options, stop, |what| output::say(what))).await;
+    if let Some(stop) = stopped {
+        return Ok(stop.exit_code());
+    }
+    let measured = measured.map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
     if args.form.json {
-        output::json(&serde_json::json!({ "items": figures, "next": null }))?;
+        let (store, conditions, items) = (measured.kind, &measured.conditions, &measured.figures);
+        output::json(
+            &serde_json::json!({ "store": store, "conditions": conditions, "items": items, "next": null }),
+        )?;
     } else {
-        table(&figures).write()?;
+        table(&measured.figures).write()?;
     }
     Ok(0)
+}
+
+/// The hidden command `bench-worker`: one of the processes of the workload `processes`.
+pub(crate) async fn work(_args: &WorkerArgs) -> Result<u8, Failure> {
+    let worked = Box::pin(quell_bench::work()).await;
+    worked.map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
+    Ok(0)
+}
+
+fn place(args: &BenchArgs, global: &Global) -> Result<Place, Failure> {
+    match (&global.store, &args.folder) {
+        (Some(_), Some(_)) => {
+            let text = "--store and --folder both say what to measure; --folder is for SQLite";
+            Err(Failure::new(failure::USAGE, text))
+        }
+        (Some(url), None) => {
+            Place::of(url).map_err(|error| Failure::new(failure::USAGE, format!("{error:#}")))
+        }
+        (None, folder) => Ok(Place::Folder(folder.clone().unwrap_or_else(|| PathBuf::from(".")))),
+    }
 }
 
 fn table(figures: &[Figure]) -> Columns {
@@ -52,7 +108,7 @@ fn table(figures: &[Figure]) -> Columns {
             cell(figure.unit),
             cell(output::or_dash(figure.raw.map(number))),
             cell(output::or_dash(figure.ratio.map(|ratio| format!("{:.0} %", ratio * 100.0)))),
-            cell(output::or_dash(figure.target)),
+            cell(output::or_dash(figure.target.as_ref())),
             cell(output::or_dash(figure.reached.map(|reached| if reached { "yes" } else { "no" }))),
         ]);
     }

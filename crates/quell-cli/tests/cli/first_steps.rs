@@ -38,7 +38,9 @@ fn help_knows_every_command_and_the_exit_codes() {
         help = help.says(&format!("\n  {word} "));
     }
     let help = help.says("3  not found").says("5  the store is not available");
-    assert!(!help.out.contains("demo-worker"), "{}", help.out);
+    for hidden in ["demo-worker", "bench-worker"] {
+        assert!(!help.out.contains(hidden), "{}", help.out);
+    }
     folder.quell(&["--version"]).ok().says("quell 0.");
 }
 
@@ -110,17 +112,4 @@ fn the_reference_page_has_every_command() {
         let known = command == "help" || page.contains(&format!("`quell {command}"));
         assert!(known, "docs/reference/cli.md says nothing about {command}");
     }
-}
-
-#[test]
-fn a_workload_is_measured_as_a_table_and_as_json() {
-    let folder = Folder::new();
-    folder.quell(&["bench", "start"]).ok().says("WORKLOAD").says("start latency p50");
-    let figures = folder.json(&["bench", "start"]);
-    assert_eq!(
-        (&figures["items"][0]["workload"], &figures["items"][0]["unit"]),
-        (&"start".into(), &"ms".into())
-    );
-    folder.quell(&["bench", "everything"]).exits(2).complains("jobs, keyed, burst, start, timer");
-    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "nothing is left behind");
 }

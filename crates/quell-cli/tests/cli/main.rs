@@ -7,6 +7,7 @@
 
 mod answers;
 mod backups;
+mod bench;
 mod configuration;
 mod copying;
 mod demo;

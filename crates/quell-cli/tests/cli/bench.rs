@@ -1,0 +1,44 @@
+//! `quell bench` on real stores: what is asked for is measured, and nothing else is touched.
+
+use quell_test_servers::{postgres_url, redis_url};
+
+use crate::support::Folder;
+
+#[test]
+fn a_workload_is_measured_as_a_table_and_as_json() {
+    let folder = Folder::new();
+    folder.quell(&["bench", "start"]).ok().says("WORKLOAD").says("start latency p50").complains("SQLite 3");
+    let figures = folder.json(&["bench", "start"]);
+    assert_eq!(
+        (&figures["items"][0]["workload"], &figures["items"][0]["unit"]),
+        (&"start".into(), &"ms".into())
+    );
+    assert_eq!(figures["store"], "sqlite");
+    assert!(figures["conditions"].as_str().unwrap().contains("synchronous = FULL"), "{figures}");
+    folder.quell(&["bench", "everything"]).exits(2).complains("jobs, keyed, burst, start, timer");
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn only_a_flag_names_the_store_that_is_measured() {
+    let folder = Folder::with_config("store = \"postgres://nobody@localhost:1/nowhere\"\n");
+    folder.quell(&["bench", "bloat"]).ok().complains("SQLite 3").complains("bloat: left out");
+    let both = folder.quell(&["bench", "--store", "sqlite:quell.db", "--folder", "."]);
+    both.exits(2).complains("--folder is for SQLite");
+    folder.quell(&["bench", "start", "--store", "mysql://h"]).exits(2).complains("not a kind of store");
+    folder.quell(&["bench", "start", "--store", "sqlite:mine.db"]).ok();
+    assert!(!folder.path("mine.db").exists(), "a benchmark works beside the file and not in it");
+}
+
+#[test]
+fn lanes_are_drained_by_one_two_and_four_processes() {
+    let folder = Folder::new();
+    let sqlite = format!("sqlite:{}", folder.path("quell.db").display());
+    for store in [sqlite, postgres_url(), redis_url()] {
+        let figures = folder.json(&["bench", "processes", "--process-lanes", "200", "--store", &store]);
+        let rates: Vec<f64> =
+            figures["items"].as_array().unwrap().iter().map(|item| item["value"].as_f64().unwrap()).collect();
+        assert!(rates.len() == 3 && rates.iter().all(|rate| *rate > 0.0), "{figures}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "nothing is left behind");
+}
