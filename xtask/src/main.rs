@@ -31,7 +31,9 @@ Usage: cargo xtask COMMAND
 
 Commands:
   test [--part NAME]... [-- ARGS]   everything CI checks; ARGS go to `cargo test` (a name to filter by, say)
-  with-servers -- PROGRAM [ARGS]    run a program beside the servers that the stores' tests need
+  with-servers [--inside FOLDER] -- PROGRAM [ARGS]
+                                    run a program beside the servers that the stores' tests need; their data is
+                                    in memory if there is room, or in FOLDER (for figures: a folder on a disk)
   schema                            write crates/quell-store-sqlite/schema.sql from the migrations
   config-schema                     write docs/reference/quell.schema.json from the configuration types
   help                              this text
@@ -44,7 +46,7 @@ Parts of `test`, in the order they run:
 enum Command {
     Help,
     Test(Selection),
-    WithServers(Vec<String>),
+    WithServers { inside: Option<PathBuf>, program: Vec<String> },
     Schema,
     ConfigSchema,
 }
@@ -79,7 +81,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let good = parts::run(&place, &selection)?;
             return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::WithServers(program) => return servers::around(&place, &program),
+        Command::WithServers { inside, program } => return servers::around(&place, inside, &program),
         Command::Schema => generate::schema(&place)?,
         Command::ConfigSchema => generate::config_schema(&place)?,
     }
@@ -126,14 +128,20 @@ fn parse_test(mut args: impl Iterator<Item = String>) -> anyhow::Result<Command>
 
 /// The dashes may be left out: nothing but the program can follow.
 fn parse_with_servers(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
-    let mut program: Vec<_> = args.collect();
-    match program.first().map(String::as_str) {
+    let mut args = args.peekable();
+    let mut inside = None;
+    match args.peek().map(String::as_str) {
         Some("--help" | "-h") => return Ok(Command::Help),
-        Some("--") => drop(program.remove(0)),
+        Some("--inside") => {
+            args.next();
+            inside = Some(PathBuf::from(args.next().context("`--inside` needs a folder")?));
+        }
         _ => {}
     }
+    args.next_if(|arg| arg == "--");
+    let program: Vec<_> = args.collect();
     anyhow::ensure!(!program.is_empty(), "`with-servers` needs a program to run: `with-servers -- PROGRAM`");
-    Ok(Command::WithServers(program))
+    Ok(Command::WithServers { inside, program })
 }
 
 fn help() -> String {
@@ -205,8 +213,10 @@ mod tests {
     fn what_follows_with_servers_is_the_program_as_it_stands() {
         let wanted = ["cargo", "test", "--", "--nocapture"].map(str::to_owned).to_vec();
         let got = parsed("with-servers -- cargo test -- --nocapture").unwrap();
-        assert_eq!(got, Command::WithServers(wanted.clone()));
+        assert_eq!(got, Command::WithServers { inside: None, program: wanted.clone() });
         assert_eq!(parsed("with-servers cargo test -- --nocapture").unwrap(), got);
+        let on_disk = parsed("with-servers --inside /disk -- cargo test -- --nocapture").unwrap();
+        assert_eq!(on_disk, Command::WithServers { inside: Some("/disk".into()), program: wanted });
     }
 
     #[test]
@@ -218,6 +228,7 @@ mod tests {
             ("test --part fnt", "fmt, clippy"),
             ("test lease", "after `--`"),
             ("with-servers --", "needs a program"),
+            ("with-servers --inside", "needs a folder"),
         ] {
             let text = parsed(line).unwrap_err().to_string();
             assert!(text.contains(reason), "{line}: {text}");

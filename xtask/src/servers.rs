@@ -28,14 +28,19 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
+    /// In memory if there is room for it.
     pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
+        Self::start_in(place, memory_folder())
+    }
+
+    fn start_in(place: &Place, folder: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(names) = named_by_caller(|variable| std::env::var(variable).ok()) {
             println!("using the servers that the environment names");
             return Ok(Self { names, _running: None });
         }
         install_missing(place)?;
         let since = parts::now();
-        let options = || match memory_folder() {
+        let options = || match &folder {
             Some(folder) => Options::default().inside(folder),
             None => Options::default(),
         };
@@ -64,9 +69,9 @@ impl Servers {
 }
 
 /// `with-servers`: runs a program where the person stands, with its own exit code as ours.
-pub(crate) fn around(place: &Place, program: &[String]) -> anyhow::Result<ExitCode> {
+pub(crate) fn around(place: &Place, inside: Option<PathBuf>, program: &[String]) -> anyhow::Result<ExitCode> {
     let (name, args) = program.split_first().context("the command line was checked for a program")?;
-    let servers = Servers::start(place)?;
+    let servers = Servers::start_in(place, inside.or_else(memory_folder))?;
     let mut command = Command::new(name);
     command.args(args);
     servers.name_to(&mut command);
