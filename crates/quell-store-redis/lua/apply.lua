@@ -19,6 +19,8 @@ local function said(first)
   -- by its token.
   local set = base .. 'trail:' .. ARGV[first]
   if redis.call('ZADD', set, 'NX', ARGV[first + 1], ARGV[first + 2]) == 0 then
+    -- A record that a copy puts in its place once more is there under its token.
+    if tonumber(redis.call('ZSCORE', set, ARGV[first + 2])) == tonumber(ARGV[first + 1]) then return end
     redis.call('ZADD', set, ARGV[first + 1], ARGV[first + 3])
   end
 end
@@ -26,9 +28,16 @@ end
 local function ended(first, last)
   -- (dead or ended, lane:number) of each run that ended, in the order in which they did.
   local number = redis.call('HINCRBY', meta, 'ended', (last - first + 1) / 2) - (last - first + 1) / 2
+  local sets = {}
   for k = first, last, 2 do
     number = number + 1
-    redis.call('ZADD', base .. ARGV[k], string.format('%.0f', number), ARGV[k + 1])
+    local members = sets[ARGV[k]] or {}
+    sets[ARGV[k]] = members
+    members[#members + 1] = string.format('%.0f', number)
+    members[#members + 1] = ARGV[k + 1]
+  end
+  for name, members in pairs(sets) do
+    redis.call('ZADD', base .. name, unpack(members))
   end
 end
 
@@ -42,16 +51,10 @@ local function undead(first)
   redis.call('ZADD', base .. 'ended', number, ARGV[first])
 end
 
-local function erase(first, last)
-  -- All of one key: its text, the queue, the number of its lane ('' when there is none), then its runs that have not
-  -- ended. The trail stays.
-  local key, queue, lane = ARGV[first], ARGV[first + 1], ARGV[first + 2]
-  for _, name in ipairs(redis.call('ZRANGE', base .. 'of:' .. key, 0, -1)) do
-    redis.call('HDEL', base .. 'aside', name)
-    redis.call('ZREM', base .. 'look:' .. queue, name)
-  end
-  redis.call('DEL', base .. 'of:' .. key, base .. 'asid:' .. key)
-  if lane == '' then return end
+local function remove(first, last)
+  -- A lane: the text of its key, the queue, its number, then its runs that have not ended. Events aside and the trail
+  -- stay.
+  local key, lane = ARGV[first], ARGV[first + 2]
   for k = first + 3, last do
     redis.call('DEL', base .. 'step:' .. lane .. ':' .. ARGV[k])
   end
@@ -71,12 +74,33 @@ local function erase(first, last)
     base .. 'span:' .. lane)
 end
 
+local function erase(first, last)
+  -- All of one key, in the same words; the number is empty when there is no lane. The trail stays.
+  local key, queue, lane = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+  for _, name in ipairs(redis.call('ZRANGE', base .. 'of:' .. key, 0, -1)) do
+    redis.call('HDEL', base .. 'aside', name)
+    redis.call('ZREM', base .. 'look:' .. queue, name)
+  end
+  redis.call('DEL', base .. 'of:' .. key, base .. 'asid:' .. key)
+  if lane ~= '' then remove(first, last) end
+end
+
+local function continue(first)
+  -- Numbers go on after ARGV[first], and after all that were given here. With the new epoch everybody throws away the
+  -- numbers that he has set apart.
+  local last = math.max(tonumber(redis.call('HGET', meta, 'number')), tonumber(ARGV[first])) + 1
+  last = string.format('%.0f', last)
+  redis.call('HSET', meta, 'number', last, 'epoch', last)
+end
+
 local own = {
   ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
   ['@said'] = said,
   ['@ended'] = ended,
   ['@undead'] = undead,
+  ['@remove'] = remove,
   ['@erase'] = erase,
+  ['@continue'] = continue,
 }
 
 local function perform(first, last)

@@ -2,6 +2,11 @@
 -- the same hash tag, so a script touches one slot only.
 local base = string.sub(KEYS[1], 1, -5)
 
+-- The answer to whoever would change a store that is sealed: its text becomes one line, as errors are.
+local function refusal(by)
+  return redis.error_reply('SEALED ' .. (string.gsub(by, '%c', ' ')))
+end
+
 -- How many arguments one command gets at the most: Lua cannot unpack more than some 8,000.
 local CHUNK = 4000
 

@@ -54,10 +54,25 @@ local function run_of(lane, seq, mark)
   return {}
 end
 
--- What was said when this token ended an attempt of this run.
+-- What was said when this token ended an attempt of this run. Records of one transaction are kept together: number, lane,
+-- time (8 bytes each), size (4), record; the first number is the score of all.
 local function said(lane, run, token)
   local record = redis.call('ZSCORE', base .. 'trail:' .. lane, 'v' .. token .. ':' .. run)
-  return record and at(base .. 'audit', record)
+  if not record then return false end
+  local entry = redis.call('ZREVRANGEBYSCORE', base .. 'audit', record, '-inf', 'LIMIT', 0, 1)[1] or ''
+  local place = 1
+  while place < #entry do
+    local id, _, _, size = struct.unpack('>I8I8I8I4', entry, place)
+    if id == tonumber(record) then return string.sub(entry, place + 28, place + 27 + size) end
+    place = place + 28 + size
+  end
+  return false
+end
+
+local aside = {}
+local function has_aside(queue)
+  if aside[queue] == nil then aside[queue] = redis.call('EXISTS', base .. 'look:' .. queue) == 1 end
+  return aside[queue]
 end
 
 local wishes = {
@@ -97,15 +112,18 @@ local wishes = {
   D = function()
     return said(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]), 4
   end,
-  -- An event aside by its id: key of the lane, id. The answer names it also when only the name is left.
+  -- An event aside by its id: queue, key of the lane, id. 0 when the whole queue has none, as most do: then one look at
+  -- the queue is enough at the end.
   A = function()
-    local name = redis.call('HGET', base .. 'asid:' .. ARGV[i + 1], ARGV[i + 2])
-    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 3
+    if not has_aside(ARGV[i + 1]) then return 0, 4 end
+    local name = redis.call('HGET', base .. 'asid:' .. ARGV[i + 2], ARGV[i + 3])
+    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 4
   end,
-  -- The first event aside of a lane: key of the lane.
+  -- The first event aside of a lane: queue, key of the lane. 0 as above.
   F = function()
-    local name = redis.call('ZRANGE', base .. 'of:' .. ARGV[i + 1], 0, 0)[1]
-    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 2
+    if not has_aside(ARGV[i + 1]) then return 0, 3 end
+    local name = redis.call('ZRANGE', base .. 'of:' .. ARGV[i + 2], 0, 0)[1]
+    return {name or '', name and redis.call('HGET', base .. 'aside', name) or ''}, 3
   end,
   -- All steps of a run: lane, run.
   T = function()

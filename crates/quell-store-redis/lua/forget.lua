@@ -60,20 +60,32 @@ for _, name in ipairs(oldest) do
 end
 if runs == tonumber(ARGV[2]) then more = 1 end
 
--- Number, lane and time are in front of every record, 8 bytes each. Numbers rise with time but for a moment.
-local oldest_records = redis.call('ZRANGE', base .. 'audit', 0, tonumber(ARGV[4]) - 1)
-for _, record in ipairs(oldest_records) do
-  local id, lane, at = struct.unpack('>I8I8I8', record)
+-- Records of one transaction are kept together: number, lane, time (8 bytes each), size (4), record. Numbers rise with
+-- time but for a moment.
+local entries = redis.call('ZRANGE', base .. 'audit', 0, tonumber(ARGV[4]) - 1)
+local seen = 0
+for _, entry in ipairs(entries) do
+  local _, _, at = struct.unpack('>I8I8I8', entry)
   if at >= before then break end
-  if lane > 0 then
-    lane = text(lane)
-    redis.call('ZREMRANGEBYSCORE', base .. 'trail:' .. lane, '-inf', text(id))
-    touched[lane] = true
+  if records >= tonumber(ARGV[4]) then
+    more = 1
+    break
   end
-  redis.call('ZREM', base .. 'audit', record)
-  records = records + 1
+  local place = 1
+  while place < #entry do
+    local id, lane, _, size = struct.unpack('>I8I8I8I4', entry, place)
+    if lane > 0 then
+      lane = text(lane)
+      redis.call('ZREMRANGEBYSCORE', base .. 'trail:' .. lane, '-inf', text(id))
+      touched[lane] = true
+    end
+    place = place + 28 + size
+    records = records + 1
+  end
+  redis.call('ZREM', base .. 'audit', entry)
+  seen = seen + 1
 end
-if records == tonumber(ARGV[4]) then more = 1 end
+if seen == tonumber(ARGV[4]) then more = 1 end
 
 local floor = 0
 for lane in pairs(touched) do

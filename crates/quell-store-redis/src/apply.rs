@@ -24,6 +24,8 @@ use crate::tx::{Index, Reserved, Seen, Tx, or_empty};
 
 /// Arguments of one command at the most: Lua cannot unpack more than some 8,000.
 const ARGUMENTS: usize = 2_000;
+/// Records of one transaction that are kept together: a reader of one of them reads all.
+const RECORDS: usize = 100;
 
 type Word = Vec<u8>;
 
@@ -501,12 +503,20 @@ impl Writes<'_> {
         self.waits.insert(waits, set);
     }
 
+    /// Records are kept together as long as no other transaction can have a number between theirs.
     fn trail(&mut self, records: &[Trail]) {
+        let range = |trail: &Trail| self.tx.ranges.iter().position(|range| range.contains(&trail.record.id));
+        for together in records.chunk_by(|a, b| range(a) == range(b)) {
+            for part in together.chunks(RECORDS) {
+                let mut entry = Vec::with_capacity(part.len() * 160);
+                part.iter().for_each(|trail| write_record(&mut entry, trail));
+                self.commands.add("ZADD", self.keys.of("audit"), [word(part[0].record.id), entry]);
+            }
+        }
         for trail in records {
             let record = &trail.record;
-            let id = word(record.id);
-            self.commands.add("ZADD", self.keys.of("audit"), [id.clone(), write_record(trail)]);
             let Some(lane) = trail.lane else { continue };
+            let id = word(record.id);
             let name = word(format!("r{}:{}", record.id, or_empty(record.run.map(|run| run.number))));
             match record.run.filter(|_| record.verdict.is_some()) {
                 Some(run) => {

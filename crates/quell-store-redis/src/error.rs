@@ -40,6 +40,7 @@ fn by_code(error: &RedisError, place: &str, said: &str) -> StoreError {
         Some("NOREPLICAS") => StoreError::unavailable(format!(
             "{place} has fewer replicas than it must have (min-replicas-to-write); nothing was stored"
         )),
+        Some("SEALED") => quell_core::copy::sealed(error.detail().unwrap_or_default()),
         Some("BUSY") => {
             StoreError::unavailable(format!("{place} is busy with a long script; nothing was stored"))
         }
@@ -111,6 +112,12 @@ mod tests {
         assert!(at_apply(&lost, "redis://h").is_unknown());
         assert!(!not_done(&lost, "redis://h").is_unknown());
         assert!(not_done(&lost, "redis://h").is_temporary());
+    }
+
+    #[test]
+    fn a_sealed_store_answers_in_the_words_of_all_stores() {
+        let error = redis::make_extension_error("SEALED".to_owned(), Some("a copy to x [1]".to_owned()));
+        assert_eq!(at_apply(&error, "redis://h"), quell_core::copy::sealed("a copy to x [1]"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use redis::{Cmd, Value};
 use crate::error::strange;
 use crate::keys::{lane_text, queue_text, read_lane_key};
 use crate::reply;
-use crate::rows::{mark_bytes, read_event, read_record, read_run, read_step, step_field};
+use crate::rows::{mark_bytes, read_event, read_run, read_step, step_field};
 use crate::script::Script;
 use crate::store::Pauses;
 use crate::tx::{Tx, or_empty};
@@ -56,10 +56,12 @@ pub(crate) fn ask(call: &mut Cmd, want: &Want) {
         wish(call, [b"D", text(run.lane).as_bytes(), text(run.number).as_bytes(), text(*token).as_bytes()]);
     }
     for (key, id) in &want.aside_ids {
-        wish(call, [b"A", lane_text(key).as_bytes(), id.as_str().as_bytes()]);
+        let queue = queue_text(&key.tenant, &key.queue);
+        wish(call, [b"A", queue.as_bytes(), lane_text(key).as_bytes(), id.as_str().as_bytes()]);
     }
     for key in &want.aside_first {
-        wish(call, [b"F", lane_text(key).as_bytes()]);
+        let queue = queue_text(&key.tenant, &key.queue);
+        wish(call, [b"F", queue.as_bytes(), lane_text(key).as_bytes()]);
     }
     for run in &want.steps {
         wish(call, [b"T", text(run.lane).as_bytes(), text(run.number).as_bytes()]);
@@ -86,11 +88,14 @@ fn next(answer: &mut impl Iterator<Item = Value>) -> StoreResult<Value> {
     answer.next().ok_or_else(|| strange("an answer that ends too soon"))
 }
 
-/// The name and the row of an event aside, each empty when there is none.
-fn pair(value: Value) -> StoreResult<(String, Vec<u8>)> {
+/// The name and the row of an event aside, each empty when there is none; nothing when the whole queue has none.
+pub(crate) fn pair(value: Value) -> StoreResult<Option<(String, Vec<u8>)>> {
+    if value == Value::Int(0) {
+        return Ok(None);
+    }
     let mut parts = reply::list(value)?.into_iter();
     let name = reply::text(next(&mut parts)?).unwrap_or_default();
-    Ok((name, reply::bytes(next(&mut parts)?).unwrap_or_default()))
+    Ok(Some((name, reply::bytes(next(&mut parts)?).unwrap_or_default())))
 }
 
 /// The pauses of all queues, as `HGETALL` tells them.
@@ -127,6 +132,7 @@ impl Tx {
             let shared = self.shared.clone();
             let range = shared.numbers.take(&shared.link, self.epoch, numbers, self.largest).await?;
             self.given = self.given.max(range.end - 1);
+            self.ranges.push(range.clone());
             found.numbers.push(range);
         }
         Ok(found)
@@ -186,7 +192,7 @@ impl Tx {
         }
         for _ in &want.said {
             if let Some(record) = reply::bytes(next(answer)?) {
-                found.said.push(read_record(&record)?);
+                found.said.push(codec::read_trail(&record)?);
             }
         }
         self.take_found_aside(want, answer, found)?;
@@ -235,18 +241,31 @@ impl Tx {
             Ok(())
         };
         for (key, id) in &want.aside_ids {
-            let (name, row) = pair(next(answer)?)?;
-            let ids = self.keys().aside_ids(&lane_text(key));
-            self.look("HGET", ids, id.as_str().to_owned(), name);
-            take(self, row)?;
+            match pair(next(answer)?)? {
+                Some((name, row)) => {
+                    let ids = self.keys().aside_ids(&lane_text(key));
+                    self.look("HGET", ids, id.as_str().to_owned(), name);
+                    take(self, row)?;
+                }
+                None => self.look_none_aside(key),
+            }
         }
         for key in &want.aside_first {
-            let (name, row) = pair(next(answer)?)?;
-            let of = self.keys().aside_of(&lane_text(key));
-            self.look("FIRST", of, String::new(), name);
-            take(self, row)?;
+            match pair(next(answer)?)? {
+                Some((name, row)) => {
+                    let of = self.keys().aside_of(&lane_text(key));
+                    self.look("FIRST", of, String::new(), name);
+                    take(self, row)?;
+                }
+                None => self.look_none_aside(key),
+            }
         }
         Ok(())
+    }
+
+    fn look_none_aside(&mut self, key: &LaneKey) {
+        let set = self.keys().look(&queue_text(&key.tenant, &key.queue));
+        self.look("EXISTS", set, String::new(), "0".to_owned());
     }
 
     fn take_found_settings(

@@ -85,7 +85,7 @@ impl<'s> View<'s> {
     }
 
     async fn find_lane(&self, key: &LaneKey) -> StoreResult<Option<LaneValue>> {
-        let mut call = self.shared.link.script(Script::Lanes);
+        let mut call = self.shared.link.script(Script::ReadLanes);
         call.arg("k").arg(lane_text(key));
         let row = self.shared.ask(&call).await?.into_iter().nth(2).and_then(reply::bytes);
         row.map(|row| read_lane(&row)).transpose()
@@ -121,7 +121,7 @@ impl<'s> View<'s> {
         }
         let want = Want { aside_ids: vec![(key.clone(), id.clone())], ..Want::default() };
         let found = self.find(&want).await?.next().unwrap_or_default();
-        let row = reply::list(found)?.into_iter().nth(1).and_then(reply::bytes).filter(|row| !row.is_empty());
+        let row = find::pair(found)?.map(|(_, row)| row).filter(|row| !row.is_empty());
         row.map(|row| codec::read_aside(&row).map(|aside| place_aside(&aside))).transpose()
     }
 
@@ -224,7 +224,7 @@ impl<'s> View<'s> {
 }
 
 /// Totals in the order of [`TOTALS`].
-fn read_totals(value: Value) -> StoreResult<Totals> {
+pub(crate) fn read_totals(value: Value) -> StoreResult<Totals> {
     let mut fields = reply::list(value)?.into_iter();
     let mut field = || match fields.next() {
         None | Some(Value::Nil) => Ok(0),

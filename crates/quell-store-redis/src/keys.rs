@@ -5,7 +5,7 @@
 //!
 //! | key | what |
 //! | --- | --- |
-//! | `meta` | hash: schema, server, epoch, the latest number, counters, versions of schedules and pauses |
+//! | `meta` | hash: schema, server, epoch, the latest number, counters, versions of schedules and pauses, seal, place of a copy |
 //! | `queues` | sorted set of all queues; `totals:<queue>` hash of their counters |
 //! | `key`, `names` | hash from the text of a key to its lane; the same texts in order, for listings |
 //! | `lane:<lane>` | the row of a lane: version, entries, key, state (`rows.rs`) |
@@ -16,7 +16,7 @@
 //! | `run:<lane>`, `span:<lane>` | hash of the runs that ended; the unmarked ones with events by their first event |
 //! | `ended`, `dead` | runs in the order in which they ended; those in the dead letter |
 //! | `step:<lane>:<run>` | hash of memos |
-//! | `audit`, `trail:<lane>` | records by number; the numbers of those of a lane |
+//! | `audit`, `trail:<lane>` | records by number, those of a transaction together; the numbers of those of a lane |
 //! | `aside`, `look:<queue>`, `of:<key>`, `asid:<key>` | events aside; by when to look; those of a lane; by id |
 //! | `schedule`, `fire:<queue>` | hash of schedules; by their next fire |
 //! | `pause` | hash of paused queues |

@@ -213,19 +213,27 @@ pub(crate) fn run_name(run: RunId) -> String {
     format!("{}:{}", run.lane, run.number)
 }
 
-/// Number, lane (zero when none) and time (8 bytes each), the record.
-pub(crate) fn write_record(trail: &Trail) -> Vec<u8> {
-    let mut value = trail.record.id.to_be_bytes().to_vec();
-    value.extend(trail.lane.unwrap_or(0).to_be_bytes());
-    value.extend(trail.record.at.as_millis().to_be_bytes());
-    value.extend(codec::write_trail(trail));
-    value
+/// Adds a record to those of its transaction: number, lane (zero when none) and time (8 bytes each), its size (4), the
+/// record.
+pub(crate) fn write_record(entry: &mut Vec<u8>, trail: &Trail) {
+    let record = codec::write_trail(trail);
+    entry.extend(trail.record.id.to_be_bytes());
+    entry.extend(trail.lane.unwrap_or(0).to_be_bytes());
+    entry.extend(trail.record.at.as_millis().to_be_bytes());
+    entry.extend(u32::try_from(record.len()).unwrap_or(u32::MAX).to_be_bytes());
+    entry.extend(record);
 }
 
-pub(crate) fn read_record(value: &[u8]) -> StoreResult<Trail> {
-    let mut cut = Cut { rest: value, what: "audit record" };
-    cut.bytes(24)?;
-    codec::read_trail(cut.rest)
+/// The records of a transaction, in order.
+pub(crate) fn read_records(entry: &[u8]) -> StoreResult<Vec<Trail>> {
+    let mut cut = Cut { rest: entry, what: "audit record" };
+    let mut records = Vec::new();
+    while !cut.rest.is_empty() {
+        cut.bytes(24)?;
+        let size = cut.size()?;
+        records.push(codec::read_trail(cut.bytes(size)?)?);
+    }
+    Ok(records)
 }
 
 /// A step's field in the hash of its run.

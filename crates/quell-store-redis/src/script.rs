@@ -8,6 +8,18 @@ macro_rules! script {
     };
 }
 
+/// A script that a sealed store refuses.
+macro_rules! guarded {
+    ($name:literal) => {
+        concat!(
+            include_str!("../lua/base.lua"),
+            now!(),
+            include_str!("../lua/sealed.lua"),
+            include_str!(concat!("../lua/", $name, ".lua"))
+        )
+    };
+}
+
 #[cfg(not(feature = "test-clock"))]
 macro_rules! now {
     () => {
@@ -30,13 +42,22 @@ pub(crate) const OPEN: &str = include_str!("../lua/open.lua");
 pub(crate) enum Script {
     Apply,
     Claimed,
+    Count,
     Due,
+    Ends,
+    Events,
     Expired,
     Find,
     Fires,
     Forget,
+    /// For transactions; [`Script::ReadLanes`] is for reads.
     Lanes,
+    /// For claims and sweeps; [`Script::ReadOutlook`] is for reads.
     Outlook,
+    /// As [`Script::Apply`], on a sealed store too: for copies.
+    Put,
+    ReadLanes,
+    ReadOutlook,
     Ready,
     Running,
     Take,
@@ -44,19 +65,25 @@ pub(crate) enum Script {
 }
 
 /// All scripts, in the order of [`Script`].
-const SOURCES: [&str; 13] = [
-    script!("apply"),
-    script!("claimed"),
-    script!("due"),
-    script!("expired"),
+const SOURCES: [&str; 19] = [
+    guarded!("apply"),
+    guarded!("claimed"),
+    script!("count"),
+    guarded!("due"),
+    script!("ends"),
+    script!("events"),
+    guarded!("expired"),
     script!("find"),
-    script!("fires"),
-    script!("forget"),
+    guarded!("fires"),
+    guarded!("forget"),
+    guarded!("lanes"),
+    guarded!("outlook"),
+    script!("apply"),
     script!("lanes"),
     script!("outlook"),
-    script!("ready"),
-    script!("running"),
-    script!("take"),
+    guarded!("ready"),
+    guarded!("running"),
+    guarded!("take"),
     script!("time"),
 ];
 

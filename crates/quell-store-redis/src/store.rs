@@ -80,7 +80,7 @@ impl Shared {
     pub(crate) async fn lanes_named(&self, names: &[String]) -> StoreResult<Vec<LaneValue>> {
         let mut lanes = Vec::with_capacity(names.len());
         for part in names.chunks(CHUNK) {
-            let mut call = self.link.script(Script::Lanes);
+            let mut call = self.link.script(Script::ReadLanes);
             call.arg("i").arg(part);
             for row in self.ask(&call).await?.into_iter().skip(2).filter_map(reply::bytes) {
                 lanes.push(read_lane(&row)?);
@@ -117,9 +117,13 @@ impl Shared {
         }
     }
 
-    /// What waits, and the pauses.
+    /// What waits, and the pauses. A sealed store tells it only to those who read.
     pub(crate) async fn outlook(&self, line: For) -> StoreResult<(Outlook, Pauses)> {
-        let answer = self.link.read(line, &self.link.script(Script::Outlook)).await?;
+        let script = match line {
+            For::Transactions => Script::Outlook,
+            For::Reads => Script::ReadOutlook,
+        };
+        let answer = self.link.read(line, &self.link.script(script)).await?;
         let mut answer = reply::list(answer)?.into_iter();
         let mut part = || answer.next().ok_or_else(|| strange("an outlook that ends too soon"));
         let now = reply::time(part()?)?;

@@ -6,6 +6,7 @@
 //! (`lua/due.lua`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub(crate) struct Tx {
     pub(crate) largest: u64,
     /// The largest that was set apart for this transaction.
     pub(crate) given: u64,
+    /// All that were set apart for it.
+    pub(crate) ranges: Vec<Range<u64>>,
 }
 
 impl Tx {
@@ -119,6 +122,7 @@ impl Tx {
             schedules: HashMap::new(),
             largest: 0,
             given: 0,
+            ranges: Vec::new(),
         })
     }
 

@@ -22,6 +22,8 @@ use crate::link::{For, Link};
 const APART: Duration = Duration::from_millis(5);
 /// How often this process looks by itself while it hears nothing, and tries to hear again.
 const BACKSTOP: Duration = Duration::from_secs(1);
+/// After so long without a message the connection is tried.
+const SILENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Bell {
     rung: watch::Sender<u64>,
@@ -137,12 +139,21 @@ async fn hear(bell: Arc<Bell>, link: Arc<Link>) {
 
 /// Hears until the connection is lost.
 async fn listen(bell: &Bell, link: &Link) -> redis::RedisResult<()> {
-    let mut heard = link.client().get_async_pubsub().await?;
-    heard.subscribe(link.keys.wake()).await?;
+    let (mut asks, mut messages) = link.client().get_async_pubsub().await?.split();
+    asks.subscribe(link.keys.wake()).await?;
     // Whatever was said before is lost.
     bell.ring_here();
-    let mut messages = heard.on_message();
-    while let Some(message) = messages.next().await {
+    loop {
+        let message = match tokio::time::timeout(SILENCE, messages.next()).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                // A connection that was cut without a word is as silent as one over which nothing is said.
+                let asked = tokio::time::timeout(SILENCE, asks.ping::<redis::Value>()).await;
+                asked.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))?;
+                continue;
+            }
+        };
         let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
         let Some((at, from)) = text.split_once(' ') else { continue };
         if let Ok(at) = at.parse()
@@ -151,7 +162,6 @@ async fn listen(bell: &Bell, link: &Link) -> redis::RedisResult<()> {
             bell.hear(Timestamp::from_millis(at));
         }
     }
-    Ok(())
 }
 
 struct Listener(watch::Receiver<u64>);

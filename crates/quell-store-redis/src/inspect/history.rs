@@ -19,12 +19,14 @@ use super::View;
 use super::lanes::{Lanes, Steps, Walk, page_limit};
 use crate::find::{read_run_name, read_step_of};
 use crate::reply;
-use crate::rows::{read_record, read_run, run_name};
+use crate::rows::{read_records, read_run, run_name};
 
 /// Rows that one page of a filtered listing looks at before it hands out a cursor.
 const LOOK_MAX: usize = 5_000;
 /// Rows that one command reads.
 const CHUNK: usize = 500;
+/// Transactions whose records one command reads.
+const ENTRIES: usize = 50;
 
 /// A run that was found, with what belongs to it.
 struct Found {
@@ -321,11 +323,16 @@ impl View<'_> {
     async fn records_before(&self, from: u64) -> StoreResult<(Vec<Record>, Option<u64>)> {
         let mut command = redis::cmd("ZREVRANGEBYSCORE");
         command.arg(self.shared.link.keys.of("audit")).arg(format!("({from}")).arg("-inf");
-        command.arg("LIMIT").arg(0).arg(CHUNK);
-        let found = reply::list(self.shared.plain(&command).await?)?;
-        let records: Vec<Record> = found.into_iter().map(read_one).collect::<StoreResult<_>>()?;
-        let last = records.last().map(|(id, ..)| *id).filter(|_| records.len() == CHUNK);
-        Ok((records, last))
+        command.arg("LIMIT").arg(0).arg(ENTRIES);
+        let entries = reply::list(self.shared.plain(&command).await?)?;
+        let full = entries.len() == ENTRIES;
+        let (mut records, mut last) = (Vec::new(), from);
+        for entry in entries {
+            let of_entry = read_entry(entry)?;
+            last = of_entry.first().map_or(last, |(id, ..)| *id);
+            records.extend(of_entry.into_iter().rev().filter(|(id, ..)| *id < from));
+        }
+        Ok((records, full.then_some(last)))
     }
 
     /// Records of these lanes, or of one run of theirs.
@@ -364,10 +371,12 @@ impl View<'_> {
         for part in ids.chunks(CHUNK) {
             let mut pipe = redis::pipe();
             for id in part {
-                pipe.cmd("ZRANGEBYSCORE").arg(keys.of("audit")).arg(id).arg(id);
+                pipe.cmd("ZREVRANGEBYSCORE").arg(keys.of("audit")).arg(id).arg("-inf");
+                pipe.arg("LIMIT").arg(0).arg(1);
             }
-            for found in self.shared.link.pipe(&pipe).await? {
-                records.extend(reply::list(found)?.pop().map(read_one).transpose()?);
+            for (id, found) in part.iter().zip(self.shared.link.pipe(&pipe).await?) {
+                let Some(entry) = reply::list(found)?.pop() else { continue };
+                records.extend(read_entry(entry)?.into_iter().find(|(of, ..)| of == id));
             }
         }
         Ok((records, more))
@@ -377,9 +386,10 @@ impl View<'_> {
 /// Its number, its lane, and what it says.
 type Record = (u64, Option<u64>, AuditRecord);
 
-fn read_one(value: Value) -> StoreResult<Record> {
-    let trail = read_record(&reply::bytes(value).unwrap_or_default())?;
-    Ok((trail.record.id, trail.lane, trail.record))
+/// The records of one transaction.
+fn read_entry(entry: Value) -> StoreResult<Vec<Record>> {
+    let records = read_records(&reply::bytes(entry).unwrap_or_default())?;
+    Ok(records.into_iter().map(|trail| (trail.record.id, trail.lane, trail.record)).collect())
 }
 
 /// The runs of a lane that have not ended and that a filter wants, in the order in which they will be claimed.

@@ -1,0 +1,18 @@
+-- Counts what no counter knows, for a part of the lanes or runs at a time.
+--
+-- ARGV[1] = 'e': the events of the lanes ARGV[2..]; behind the count come the rows of those whose runs have not all ended.
+-- ARGV[1] = 's': the steps of the runs ARGV[2..], each as lane:number.
+local count = 0
+if ARGV[1] == 's' then
+  for i = 2, #ARGV do count = count + redis.call('HLEN', base .. 'step:' .. ARGV[i]) end
+  return {count}
+end
+local busy = {}
+for i = 2, #ARGV do
+  count = count + redis.call('ZCARD', base .. 'ev:' .. ARGV[i])
+  local quiet = string.byte(redis.call('GETRANGE', base .. 'lane:' .. ARGV[i], 24, 24))
+  if quiet and quiet % 2 == 0 then busy[#busy + 1] = ARGV[i] end
+end
+local out = {count}
+rows(out, busy)
+return out
