@@ -470,7 +470,7 @@ impl Copier<'_> {
         while let Some(lane) = lanes.next().await {
             let (row, mut events, mut runs) = self.read(lane)?;
             let lane = row.lane.id;
-            let mut numbers = with_steps.then(|| live_runs(&row)).unwrap_or_default();
+            let mut numbers = if with_steps { live_runs(&row) } else { Vec::new() };
             self.wrote(put.add(Row::Lane(row), 500).await)?;
             loop {
                 let next = next_event(&events);
