@@ -52,13 +52,14 @@ CREATE TABLE quell.queue_pause (
   PRIMARY KEY (queue, every, tenant)
 );
 
--- An update that changes only the body stays on its page and touches no index: hence the room on each page.
+-- No column that changes under load is in an index of this table, so an update stays on its page and touches none: hence
+-- the room on each page. What lanes are found by is in the two tables behind it, whose rows come and go.
 CREATE TABLE quell.lane (
   id       bigint   PRIMARY KEY,
   queue_id integer  NOT NULL,
   key      text     COLLATE "C" NOT NULL,
-  due_at   bigint,            -- never later than the true due time; empty while idle, running or paused
-  lease_at bigint,            -- never later than the end of the lease; empty unless running
+  due_at   bigint,            -- never later than the true due time; empty while idle, running or paused: see due
+  lease_at bigint,            -- never later than the end of the lease; empty unless running: see lease
   priority smallint NOT NULL,
   claim_id text     COLLATE "C",  -- of the claim that holds it
   held     boolean  NOT NULL,     -- paused by an operator or blocked by a failed run
@@ -68,10 +69,27 @@ CREATE TABLE quell.lane (
 ALTER TABLE quell.lane ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE UNIQUE INDEX lane_key ON quell.lane (queue_id, key);
-CREATE INDEX lane_due ON quell.lane (queue_id, priority, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX lane_lease ON quell.lane (queue_id, lease_at) WHERE lease_at IS NOT NULL;
-CREATE INDEX lane_claim ON quell.lane (claim_id) WHERE claim_id IS NOT NULL;
 CREATE INDEX lane_held ON quell.lane (queue_id, id) WHERE held;
+
+-- One row for each lane with a due time.
+CREATE TABLE quell.due (
+  queue_id integer  NOT NULL,
+  priority smallint NOT NULL,
+  due_at   bigint   NOT NULL,
+  lane_id  bigint   NOT NULL,
+  PRIMARY KEY (queue_id, priority, due_at, lane_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+-- One row for each lane under a lease.
+CREATE TABLE quell.lease (
+  queue_id integer NOT NULL,
+  lease_at bigint  NOT NULL,
+  lane_id  bigint  NOT NULL,
+  claim_id text    COLLATE "C",
+  PRIMARY KEY (queue_id, lease_at, lane_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX lease_claim ON quell.lease (claim_id) WHERE claim_id IS NOT NULL;
 
 -- The payload is text and not jsonb: it is given back as it was sent, with its \u0000, its order and its numbers.
 CREATE TABLE quell.event (

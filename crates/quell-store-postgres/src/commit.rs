@@ -5,6 +5,7 @@
 //! an answer that does not come leaves it open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
@@ -13,7 +14,7 @@ use quell_core::lifecycle::RunState;
 use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
-use quell_store_rows::rows::{RowsResult, Trouble};
+use quell_store_rows::rows::{Entries, RowsResult, Trouble};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
@@ -43,7 +44,6 @@ static NEW_LANES: Sql = Sql {
         Type::BYTEA_ARRAY,
     ],
 };
-/// Columns that get the value they had are no change to an index.
 static LANES: Sql = Sql {
     text: "UPDATE quell.lane l SET due_at = u.due_at, lease_at = u.lease_at, priority = u.priority,
              claim_id = u.claim_id, held = u.held, body = u.body
@@ -60,6 +60,36 @@ static LANES: Sql = Sql {
         Type::BYTEA_ARRAY,
     ],
 };
+static NEW_DUE: Sql = Sql {
+    text: "INSERT INTO quell.due (queue_id, priority, due_at, lane_id)
+           SELECT * FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[])",
+    types: &DUE_TYPES,
+};
+/// Row by row through the index, however small the planner believes the table to be.
+static GONE_DUE: Sql = Sql {
+    text: "DELETE FROM quell.due WHERE ctid = ANY(ARRAY(
+             SELECT d.ctid FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[])
+               AS w(queue_id, priority, due_at, lane_id)
+             CROSS JOIN LATERAL (
+               SELECT ctid FROM quell.due
+               WHERE queue_id = w.queue_id AND priority = w.priority AND due_at = w.due_at AND lane_id = w.lane_id
+               LIMIT 1) d))",
+    types: &DUE_TYPES,
+};
+const DUE_TYPES: [Type; 4] = [Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
+static NEW_LEASES: Sql = Sql {
+    text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
+           SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::text[])",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
+};
+static GONE_LEASES: Sql = Sql {
+    text: "DELETE FROM quell.lease WHERE ctid = ANY(ARRAY(
+             SELECT s.ctid FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS w(queue_id, lease_at, lane_id)
+             CROSS JOIN LATERAL (
+               SELECT ctid FROM quell.lease
+               WHERE queue_id = w.queue_id AND lease_at = w.lease_at AND lane_id = w.lane_id LIMIT 1) s))",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
 /// For lanes whose entries stay: most appends.
 static BODIES: Sql = Sql {
     text: "UPDATE quell.lane l SET body = u.body FROM unnest($1::bigint[], $2::bytea[]) AS u(id, body)
@@ -72,6 +102,17 @@ static ERASE_RUNS: Sql =
     Sql { text: "DELETE FROM quell.run WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
 static ERASE_STEPS: Sql =
     Sql { text: "DELETE FROM quell.step WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
+pub(crate) static ERASE_DUE: Sql = Sql {
+    text: "DELETE FROM quell.due d USING quell.lane l
+           WHERE l.id = ANY($1) AND d.queue_id = l.queue_id AND d.priority = l.priority AND d.due_at = l.due_at
+             AND d.lane_id = l.id",
+    types: &[Type::INT8_ARRAY],
+};
+pub(crate) static ERASE_LEASES: Sql = Sql {
+    text: "DELETE FROM quell.lease s USING quell.lane l
+           WHERE l.id = ANY($1) AND s.queue_id = l.queue_id AND s.lease_at = l.lease_at AND s.lane_id = l.id",
+    types: &[Type::INT8_ARRAY],
+};
 static ERASE_LANES: Sql =
     Sql { text: "DELETE FROM quell.lane WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
 static ERASE_ASIDE: Sql = Sql {
@@ -290,7 +331,7 @@ impl Tx {
     /// Writes everything and commits. Whatever happens, the transaction has ended then.
     pub(crate) async fn write(mut self: Box<Self>, changes: Changes) -> RowsResult<()> {
         match self.prepare(&changes).await {
-            Ok((requests, queues)) => self.finish(requests, queues).await,
+            Ok((requests, queues)) => self.finish(requests, queues, left_behind(&changes)).await,
             Err(Stop::Failed(error)) => {
                 let told = trouble(&error);
                 self.give_up(&error).await;
@@ -310,13 +351,16 @@ impl Tx {
         let connection = self.connection()?;
         let cache = &self.shared.queues;
         cache.learn_names(connection, names.iter()).await?;
+        // What was not there when this transaction looked may be there now, in a queue that was not even known.
+        if self.without_queue.iter().any(|names| cache.get(names).is_some()) {
+            return Err(Stop::Told(Trouble::Again));
+        }
         let unknown: Vec<&Names> = names.iter().filter(|names| cache.get(names).is_none()).collect();
         let mut queues: BTreeMap<Names, Known> =
             names.iter().filter_map(|names| Some((names.clone(), cache.get(names)?))).collect();
         if !unknown.is_empty() {
             let (made, by_others) = cache.make(connection, &unknown).await?;
             if by_others {
-                // What was not there a moment ago may be there now, in a queue that was not even known.
                 return Err(Stop::Told(Trouble::Again));
             }
             queues.extend(made);
@@ -376,6 +420,7 @@ impl Tx {
         mut self: Box<Self>,
         requests: Vec<Request>,
         queues: BTreeMap<Names, Known>,
+        left: u64,
     ) -> RowsResult<()> {
         let together = self.connection()?.together(&requests, Some("COMMIT")).await;
         let (answers, committed) = match together {
@@ -407,6 +452,8 @@ impl Tx {
         for (names, known) in queues {
             self.shared.queues.put(names, known);
         }
+        self.shared.left.entries.fetch_add(left, Ordering::Relaxed);
+        self.shared.left.deltas.fetch_add(1, Ordering::Relaxed);
         // It has ended: its connection goes back to the pool as it is.
         drop(self.connection.take());
         Ok(())
@@ -446,6 +493,12 @@ impl From<crate::queues::Fault> for Stop {
     }
 }
 
+/// Entries that go or are replaced: what is left of them has to be tidied up.
+fn left_behind(changes: &Changes) -> u64 {
+    let moved = |w: &&LaneWrite| w.was.is_some_and(|was| was != w.entries);
+    changes.lanes.iter().filter(moved).count() as u64
+}
+
 /// Every queue that changes name, in one order for everybody.
 fn named(changes: &Changes) -> BTreeSet<Names> {
     let of = |key: &LaneKey| (key.tenant.clone(), key.queue.clone());
@@ -473,7 +526,7 @@ fn write_erased(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) 
     }
     let lanes: Vec<i64> = changes.erased.iter().filter_map(|(_, lane)| maybe_number(*lane)).collect();
     if !lanes.is_empty() {
-        for sql in [&ERASE_EVENTS, &ERASE_RUNS, &ERASE_STEPS, &ERASE_LANES] {
+        for sql in [&ERASE_EVENTS, &ERASE_RUNS, &ERASE_STEPS, &ERASE_DUE, &ERASE_LEASES, &ERASE_LANES] {
             requests.push((sql, vec![Box::new(lanes.clone())]));
         }
     }
@@ -532,6 +585,55 @@ fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
         let numbers: Vec<i64> = bodies.iter().map(|w| number(w.lane.id)).collect();
         let bodies: Vec<Vec<u8>> = bodies.iter().map(|w| codec::write_lane(&w.lane)).collect();
         requests.push((&BODIES, vec![Box::new(numbers), Box::new(bodies)]));
+    }
+    write_entries(changes, ids, requests)
+}
+
+/// What lanes are found by: rows that come and go with the entries of their lanes.
+fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+    let (mut gone_due, mut new_due) = (Vec::new(), Vec::new());
+    let (mut gone_leases, mut new_leases) = (Vec::new(), Vec::new());
+    for write in &changes.lanes {
+        let due = |e: Entries| e.due.map(|at| (i16::from(e.priority), at.as_millis()));
+        let (was, is) = (write.was.and_then(due), due(write.entries));
+        let (queue, lane) = (ids.of_lane(&write.key)?, number(write.lane.id));
+        if was != is {
+            gone_due.extend(was.map(|(priority, at)| (queue, priority, at, lane)));
+            new_due.extend(is.map(|(priority, at)| (queue, priority, at, lane)));
+        }
+        let (was, is) = (write.was.and_then(|was| was.lease), write.entries.lease);
+        if was != is {
+            gone_leases.extend(was.map(|at| (queue, at.as_millis(), lane)));
+            new_leases.extend(is.map(|at| (queue, at.as_millis(), lane, claim_id(write))));
+        }
+    }
+    for (sql, rows) in [(&GONE_DUE, gone_due), (&NEW_DUE, new_due)] {
+        if !rows.is_empty() {
+            let values: Vec<Value> = vec![
+                Box::new(rows.iter().map(|row| row.0).collect::<Vec<_>>()),
+                Box::new(rows.iter().map(|row| row.1).collect::<Vec<_>>()),
+                Box::new(rows.iter().map(|row| row.2).collect::<Vec<_>>()),
+                Box::new(rows.iter().map(|row| row.3).collect::<Vec<_>>()),
+            ];
+            requests.push((sql, values));
+        }
+    }
+    if !gone_leases.is_empty() {
+        let values: Vec<Value> = vec![
+            Box::new(gone_leases.iter().map(|row| row.0).collect::<Vec<_>>()),
+            Box::new(gone_leases.iter().map(|row| row.1).collect::<Vec<_>>()),
+            Box::new(gone_leases.iter().map(|row| row.2).collect::<Vec<_>>()),
+        ];
+        requests.push((&GONE_LEASES, values));
+    }
+    if !new_leases.is_empty() {
+        let values: Vec<Value> = vec![
+            Box::new(new_leases.iter().map(|row| row.0).collect::<Vec<_>>()),
+            Box::new(new_leases.iter().map(|row| row.1).collect::<Vec<_>>()),
+            Box::new(new_leases.iter().map(|row| row.2).collect::<Vec<_>>()),
+            Box::new(new_leases.into_iter().map(|row| row.3).collect::<Vec<_>>()),
+        ];
+        requests.push((&NEW_LEASES, values));
     }
     Ok(())
 }

@@ -8,10 +8,11 @@
 //! poll. That needs statements that are ready ([`Connection::ready`]), because preparing one waits for an answer.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use tokio_postgres::error::SqlState;
@@ -48,7 +49,8 @@ pub(crate) enum Ready {
 /// The plans of hot statements go by indexes whatever the statistics say: they are made when the tables are empty, and
 /// kept. Compiling them would take longer than running them.
 pub(crate) const PLANNING: &str = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET lock_timeout = 5000";
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
+    SET random_page_cost = 1; SET lock_timeout = 5000";
 
 /// Where connections come from.
 #[derive(Clone)]
@@ -92,7 +94,12 @@ impl Connections {
 
     pub(crate) async fn get(&self) -> StoreResult<Connection> {
         match self.pool.get().await {
-            Ok(object) => Ok(Connection { object, mode: self.mode, schema: self.schema.clone() }),
+            Ok(object) => Ok(Connection {
+                object: Some(object),
+                mode: self.mode,
+                schema: self.schema.clone(),
+                open: AtomicBool::new(false),
+            }),
             Err(error) => Err(self.refused(error)),
         }
     }
@@ -173,14 +180,28 @@ impl Connections {
     }
 }
 
-/// One connection, on loan from the pool.
+/// One connection, on loan from the pool. It goes back there by being dropped, unless a transaction is open on it: whoever
+/// gave up in the middle of one must not leave it to the next.
 pub(crate) struct Connection {
-    object: Object,
+    object: Option<Object>,
     mode: StatementMode,
     schema: String,
+    open: AtomicBool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take().filter(|_| self.open.load(Ordering::Relaxed)) {
+            drop(Object::take(object));
+        }
+    }
 }
 
 impl Connection {
+    fn client(&self) -> &ClientWrapper {
+        self.object.as_ref().expect("it is there until it is dropped")
+    }
+
     pub(crate) fn text(&self, sql: &'static str) -> Cow<'static, str> {
         in_schema(sql, &self.schema)
     }
@@ -190,7 +211,7 @@ impl Connection {
         let text = self.text(sql.text);
         match self.mode {
             StatementMode::Named => {
-                self.object.prepare_typed_cached(&text, sql.types).await.map(Ready::Named)
+                self.client().prepare_typed_cached(&text, sql.types).await.map(Ready::Named)
             }
             StatementMode::Unnamed => Ok(Ready::Whole(text, sql.types)),
         }
@@ -203,10 +224,10 @@ impl Connection {
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
         match ready {
-            Ready::Named(statement) => self.object.query(statement, values).await,
+            Ready::Named(statement) => self.client().query(statement, values).await,
             Ready::Whole(text, types) => {
                 let typed: Vec<_> = values.iter().copied().zip(types.iter().cloned()).collect();
-                self.object.query_typed(text, &typed).await
+                self.client().query_typed(text, &typed).await
             }
         }
     }
@@ -250,16 +271,23 @@ impl Connection {
 
     /// Statements without values, one after the other.
     pub(crate) async fn batch(&self, text: &str) -> Result<(), Error> {
-        self.object.batch_execute(text).await
+        if text.starts_with("BEGIN") {
+            self.open.store(true, Ordering::Relaxed);
+        }
+        self.client().batch_execute(text).await?;
+        if text == "ROLLBACK" || text.ends_with("COMMIT") {
+            self.open.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.object.is_closed()
+        self.client().is_closed()
     }
 
     /// Closes it instead of giving it back: the server rolls back whatever was open.
     pub(crate) fn discard(self) {
-        drop(Object::take(self.object));
+        self.open.store(true, Ordering::Relaxed);
     }
 }
 

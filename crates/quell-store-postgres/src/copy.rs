@@ -20,6 +20,7 @@ use quell_store_rows::rows::{Entries, Trouble};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::PostgresStore;
+use crate::commit::{ERASE_DUE, ERASE_LEASES};
 use crate::connection::{Connection, Sql};
 use crate::error::not_done;
 use crate::find::BLOCK;
@@ -342,7 +343,9 @@ impl Portable for PostgresStore {
         let aside: Vec<i64> = changes.new_aside.iter().map(|a| number(a.number)).collect();
         let records: Vec<i64> = changes.audit.iter().map(|t| number(t.record.id)).collect();
         let failed = |e: tokio_postgres::Error| not_done(&e);
-        connection.query(&OLD_LANES, &[&lanes]).await.map_err(failed)?;
+        for sql in [&ERASE_DUE, &ERASE_LEASES, &OLD_LANES] {
+            connection.query(sql, &[&lanes]).await.map_err(failed)?;
+        }
         connection.query(&OLD_EVENTS, &[&events.0, &events.1]).await.map_err(failed)?;
         connection.query(&OLD_RUNS, &[&runs.0, &runs.1]).await.map_err(failed)?;
         connection.query(&OLD_ASIDE, &[&aside]).await.map_err(failed)?;
@@ -355,6 +358,9 @@ impl Portable for PostgresStore {
 
     async fn remove_lane(&self, lane: u64) -> StoreResult<()> {
         self.change(async |connection| {
+            for sql in [&ERASE_DUE, &ERASE_LEASES] {
+                connection.query(sql, &[&vec![number(lane)]]).await.map_err(|e| not_done(&e))?;
+            }
             for sql in [&LANE_EVENTS, &LANE_RUNS, &LANE_STEPS, &LANE] {
                 connection.query(sql, &[&number(lane)]).await.map_err(|e| not_done(&e))?;
             }

@@ -69,7 +69,8 @@ static DUE_BEFORE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lane l WHERE l.queue_id = $1 AND l.priority = $2 AND l.due_at <= $3 ORDER BY l.due_at LIMIT $4"
+        " FROM quell.due d JOIN quell.lane l ON l.id = d.lane_id
+         WHERE d.queue_id = $1 AND d.priority = $2 AND d.due_at <= $3 ORDER BY d.due_at LIMIT $4"
     ),
     types: &[Type::INT4, Type::INT2, Type::INT8, Type::INT8],
 };
@@ -83,10 +84,8 @@ static TOTALS: Sql = Sql {
            FROM quell.queue q LEFT JOIN quell.queue_delta d ON d.queue_id = q.id GROUP BY q.id ORDER BY q.id",
     types: &[],
 };
-static RUNNING: Sql = Sql {
-    text: "SELECT queue_id, count(*) FROM quell.lane WHERE lease_at IS NOT NULL GROUP BY queue_id",
-    types: &[],
-};
+static RUNNING: Sql =
+    Sql { text: "SELECT queue_id, count(*) FROM quell.lease GROUP BY queue_id", types: &[] };
 static MARKED_PLACE: Sql = Sql {
     text: "SELECT number, state FROM quell.run
            WHERE lane_id = $1 AND number = $2 AND marked AND count > 0 AND $3 BETWEEN lo AND hi",

@@ -3,7 +3,7 @@
 //! The decisions are those of `quell-core`, and the order of things is in `quell-store-rows`; here is how rows are found,
 //! locked and written. Follow one request: [`PostgresStore`] → `quell_store_rows` → `tx.rs` (lanes are locked) → `find.rs`
 //! (what belongs to them is read) → `commit.rs` (everything is written at once). What waits is in `outlook.rs`, the
-//! retention in `sweep.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`. What only this store can do is in `transact.rs`.
+//! retention in `sweep.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
 //!
 //! Durable: an answer is given only after the COMMIT has returned, and what that is worth on this server is read back.
 
@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use crate::connection::Connections;
 use crate::queues::Queues;
 use crate::tx::{Skipped, Tx};
+use crate::upkeep::Left;
 use crate::wake::Bell;
 
 mod clock;
@@ -46,6 +47,7 @@ mod sweep;
 mod tls;
 mod transact;
 mod tx;
+mod upkeep;
 mod wake;
 
 pub use options::{Options, StatementMode, Tls};
@@ -56,7 +58,8 @@ pub use tokio_postgres;
 pub struct PostgresStore {
     rows: Arc<RowStore>,
     shared: Arc<Shared>,
-    listens: JoinHandle<()>,
+    /// The task that listens and the one that tidies up.
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// What the store and its transactions have in common.
@@ -67,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) description: Description,
     pub(crate) skipped: Skipped,
     pub(crate) channel: String,
+    pub(crate) left: Arc<Left>,
 }
 
 impl PostgresStore {
@@ -84,7 +88,11 @@ impl PostgresStore {
             channel: channel.clone(),
             name: health::own_name(),
         };
-        let listens = tokio::spawn(wake::run(bell.clone(), line));
+        let left = Arc::new(Left::default());
+        let tasks = [
+            tokio::spawn(wake::run(bell.clone(), line)),
+            tokio::spawn(upkeep::run(left.clone(), connections.clone())),
+        ];
         let shared = Arc::new(Shared {
             connections,
             queues: Queues::default(),
@@ -92,9 +100,10 @@ impl PostgresStore {
             description,
             skipped: Skipped::default(),
             channel,
+            left,
         });
         let rows = RowStore::new(Arc::new(Postgres(shared.clone())));
-        Ok(Arc::new(PostgresStore { rows, shared, listens }))
+        Ok(Arc::new(PostgresStore { rows, shared, tasks }))
     }
 
     /// The same by a URL.
@@ -120,7 +129,7 @@ impl PostgresStore {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        self.listens.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
         self.shared.connections.close();
     }
 }

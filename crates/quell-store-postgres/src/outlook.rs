@@ -20,12 +20,12 @@ static OUTLOOK: Sql = Sql {
              SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset FROM quell.meta)
            SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
              EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
-             (SELECT count(*) FROM (SELECT 1 FROM quell.lane WHERE queue_id = q.id AND lease_at IS NOT NULL LIMIT 1000) r),
-             ARRAY(SELECT (SELECT due_at FROM quell.lane
-                           WHERE queue_id = q.id AND priority = p AND due_at IS NOT NULL ORDER BY due_at LIMIT 1)
+             (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r),
+             ARRAY(SELECT (SELECT due_at FROM quell.due
+                           WHERE queue_id = q.id AND priority = p ORDER BY due_at LIMIT 1)
                    FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
-             (SELECT lease_at FROM quell.lane WHERE queue_id = q.id AND lease_at IS NOT NULL ORDER BY lease_at LIMIT 1),
-             (SELECT lease_at FROM quell.lane WHERE queue_id = q.id AND lease_at > m.clock + m.test_offset
+             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id ORDER BY lease_at LIMIT 1),
+             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at > m.clock + m.test_offset
               ORDER BY lease_at LIMIT 1),
              (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
              (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)

@@ -102,25 +102,27 @@ static TRY_IDS: Sql = Sql {
 };
 static EXISTING: Sql =
     Sql { text: "SELECT id FROM quell.lane WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
+/// A lane whose entry has changed while it was waited for is not the one that was found: hence the second condition.
 static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
         " FROM unnest($1::int[], $2::smallint[], $3::bigint[]) AS p(queue_id, priority, most)
          CROSS JOIN LATERAL (
-           SELECT * FROM quell.lane
-           WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $4
-           ORDER BY due_at LIMIT p.most FOR UPDATE SKIP LOCKED) l"
+           SELECT n.* FROM quell.due d
+           JOIN quell.lane n ON n.id = d.lane_id AND n.priority = d.priority AND n.due_at = d.due_at
+           WHERE d.queue_id = p.queue_id AND d.priority = p.priority AND d.due_at <= $4
+           ORDER BY d.due_at, d.lane_id LIMIT p.most FOR UPDATE OF n SKIP LOCKED) l"
     ),
     types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
 };
 /// The first few of each level that are due, whoever has them locked.
 static FRONT: Sql = Sql {
-    text: "SELECT l.id, l.due_at FROM unnest($1::int[], $2::smallint[]) AS p(queue_id, priority)
+    text: "SELECT l.lane_id, l.due_at FROM unnest($1::int[], $2::smallint[]) AS p(queue_id, priority)
            CROSS JOIN LATERAL (
-             SELECT id, due_at FROM quell.lane
+             SELECT lane_id, due_at FROM quell.due
              WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $3
-             ORDER BY due_at LIMIT 4) l",
+             ORDER BY due_at, lane_id LIMIT 4) l",
     types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8],
 };
 static LOCK_DUE: Sql = Sql {
@@ -137,8 +139,9 @@ static EXPIRED: Sql = Sql {
         lane_columns!(),
         " FROM unnest($1::int[]) AS q(id)
          CROSS JOIN LATERAL (
-           SELECT * FROM quell.lane WHERE queue_id = q.id AND lease_at <= $2
-           ORDER BY lease_at LIMIT $3 FOR UPDATE SKIP LOCKED) l
+           SELECT n.* FROM quell.lease s JOIN quell.lane n ON n.id = s.lane_id AND n.lease_at = s.lease_at
+           WHERE s.queue_id = q.id AND s.lease_at <= $2
+           ORDER BY s.lease_at, s.lane_id LIMIT $3 FOR UPDATE OF n SKIP LOCKED) l
          ORDER BY l.lease_at LIMIT $3"
     ),
     types: &[Type::INT4_ARRAY, Type::INT8, Type::INT8],
@@ -147,7 +150,8 @@ static CLAIMED: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lane l WHERE l.claim_id = $1 ORDER BY l.id FOR UPDATE"
+        " FROM quell.lease s JOIN quell.lane l ON l.id = s.lane_id AND l.claim_id = s.claim_id
+         WHERE s.claim_id = $1 ORDER BY l.id FOR UPDATE OF l"
     ),
     types: &[Type::TEXT],
 };
@@ -169,10 +173,8 @@ static FIRES: Sql = Sql {
 };
 static LOCK_QUEUE: Sql =
     Sql { text: "SELECT id FROM quell.queue WHERE id = $1 FOR UPDATE", types: &[Type::INT4] };
-static RUNNING: Sql = Sql {
-    text: "SELECT count(*) FROM quell.lane WHERE queue_id = $1 AND lease_at IS NOT NULL",
-    types: &[Type::INT4],
-};
+static RUNNING: Sql =
+    Sql { text: "SELECT count(*) FROM quell.lease WHERE queue_id = $1", types: &[Type::INT4] };
 static DEAD: Sql = Sql {
     text: "SELECT r.lane_id, r.number FROM quell.run r JOIN quell.lane l ON l.id = r.lane_id
            WHERE r.state = 4 AND r.count > 0 AND l.queue_id = ANY($1) AND ($2::text IS NULL OR l.key = $2)
@@ -215,6 +217,8 @@ pub(crate) struct Tx {
     pub(crate) now: Timestamp,
     /// Keys that were asked for and have no lane.
     pub(crate) without_lane: HashSet<LaneKey>,
+    /// Queues that were asked for and do not exist.
+    pub(crate) without_queue: BTreeSet<Names>,
 }
 
 /// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
@@ -255,8 +259,9 @@ impl Tx {
             match Tx::begin_on(&connection, shared).await {
                 Ok(Begun { now, sealed, same_origin: true }) => {
                     let connection = Some(connection);
-                    let without_lane = HashSet::new();
-                    return Ok((Tx { connection, shared: shared.clone(), now, without_lane }, sealed));
+                    let (without_lane, without_queue) = (HashSet::new(), BTreeSet::new());
+                    let shared = shared.clone();
+                    return Ok((Tx { connection, shared, now, without_lane, without_queue }, sealed));
                 }
                 Ok(_) => {
                     Tx::end(connection).await;
@@ -344,13 +349,20 @@ impl Tx {
 
     /// The numbers of the queues of these lanes, those once each that exist.
     pub(crate) async fn ids_of<'k>(
-        &self,
+        &mut self,
         keys: impl Iterator<Item = &'k LaneKey>,
     ) -> RowsResult<BTreeMap<Names, i32>> {
         let names: BTreeSet<Names> = keys.map(|key| (key.tenant.clone(), key.queue.clone())).collect();
         let names: Vec<Names> = names.into_iter().collect();
         let ids = self.queue_ids(&names).await?;
-        Ok(names.into_iter().zip(ids).filter_map(|(names, id)| Some((names, id?))).collect())
+        let mut known = BTreeMap::new();
+        for (names, id) in names.into_iter().zip(ids) {
+            match id {
+                Some(id) => drop(known.insert(names, id)),
+                None => drop(self.without_queue.insert(names)),
+            }
+        }
+        Ok(known)
     }
 
     /// Waits a short while for lanes that are overdue and were skipped before.

@@ -20,8 +20,8 @@ static LEASED: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lane l WHERE l.queue_id = $1 AND l.lease_at IS NOT NULL AND (l.lease_at, l.id) > ($2, $3)
-         ORDER BY l.lease_at, l.id LIMIT $4"
+        " FROM quell.lease s JOIN quell.lane l ON l.id = s.lane_id
+         WHERE s.queue_id = $1 AND (s.lease_at, s.lane_id) > ($2, $3) ORDER BY s.lease_at, s.lane_id LIMIT $4"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
@@ -30,8 +30,9 @@ static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lane l WHERE l.queue_id = $1 AND l.priority = $5 AND l.due_at IS NOT NULL AND l.lease_at IS NULL
-           AND (l.due_at, l.id) > ($2, $3) ORDER BY l.due_at, l.id LIMIT $4"
+        " FROM quell.due d JOIN quell.lane l ON l.id = d.lane_id
+         WHERE d.queue_id = $1 AND d.priority = $5 AND (d.due_at, d.lane_id) > ($2, $3) AND l.lease_at IS NULL
+         ORDER BY d.due_at, d.lane_id LIMIT $4"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8, Type::INT2],
 };

@@ -54,7 +54,7 @@ static ENDED: Sql = Sql {
 static EVENTS: Sql = Sql { text: "SELECT count(*) FROM quell.event", types: &[] };
 
 /// Rows that refer to a lane that is not there.
-static CHECKS: [(&str, Sql); 3] = [
+static CHECKS: [(&str, Sql); 7] = [
     (
         "it has events and no row",
         Sql {
@@ -68,6 +68,42 @@ static CHECKS: [(&str, Sql); 3] = [
         Sql {
             text: "SELECT DISTINCT lane_id FROM quell.run r
                    WHERE NOT EXISTS (SELECT 1 FROM quell.lane l WHERE l.id = r.lane_id)",
+            types: &[],
+        },
+    ),
+    (
+        "it has a due time and no entry: no claim finds it",
+        Sql {
+            text: "SELECT l.id FROM quell.lane l WHERE l.due_at IS NOT NULL AND NOT EXISTS (
+                     SELECT 1 FROM quell.due d WHERE d.queue_id = l.queue_id AND d.priority = l.priority
+                       AND d.due_at = l.due_at AND d.lane_id = l.id)",
+            types: &[],
+        },
+    ),
+    (
+        "it has an entry and no such due time",
+        Sql {
+            text: "SELECT d.lane_id FROM quell.due d WHERE NOT EXISTS (
+                     SELECT 1 FROM quell.lane l WHERE l.id = d.lane_id AND l.queue_id = d.queue_id
+                       AND l.priority = d.priority AND l.due_at = d.due_at)",
+            types: &[],
+        },
+    ),
+    (
+        "it has a lease and no entry: nobody would take it back",
+        Sql {
+            text: "SELECT l.id FROM quell.lane l WHERE l.lease_at IS NOT NULL AND NOT EXISTS (
+                     SELECT 1 FROM quell.lease s WHERE s.queue_id = l.queue_id AND s.lease_at = l.lease_at
+                       AND s.lane_id = l.id AND s.claim_id IS NOT DISTINCT FROM l.claim_id)",
+            types: &[],
+        },
+    ),
+    (
+        "it has an entry and no such lease",
+        Sql {
+            text: "SELECT s.lane_id FROM quell.lease s WHERE NOT EXISTS (
+                     SELECT 1 FROM quell.lane l WHERE l.id = s.lane_id AND l.queue_id = s.queue_id
+                       AND l.lease_at = s.lease_at)",
             types: &[],
         },
     ),

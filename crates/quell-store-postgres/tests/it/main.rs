@@ -1,6 +1,8 @@
 //! One integration binary: the shared suite on a real server and through a pooler, servers that are restarted and killed,
 //! processes that are killed, events in callers' own transactions, and what must be refused with a reason.
 
+#![expect(clippy::disallowed_methods, reason = "tests with a real server wait for it and measure it")]
+
 mod contract;
 mod faults;
 mod kill;

@@ -51,7 +51,7 @@ async fn sender(store: Arc<dyn Store>, books: Arc<Books>, nth: usize) {
         }
         let (key, id) = (format!("k{}", (nth + n) % 5), format!("e-{nth}-{n}"));
         let seq = send(&*store, append_request([event("chat", &key).made(&id)]), &books).await;
-        books.stored.lock().unwrap().entry(key).or_default().insert(seq, id);
+        books.stored.lock().expect("no task panics").entry(key).or_default().insert(seq, id);
     }
 }
 
@@ -74,7 +74,13 @@ async fn handler(store: Arc<dyn Store>, books: Arc<Books>, nth: usize) {
         }
         for batch in claimed.batches {
             let ids: Vec<String> = batch.events.iter().map(|e| e.id.to_string()).collect();
-            books.handled.lock().unwrap().entry(batch.lane.key.to_string()).or_default().extend(ids);
+            books
+                .handled
+                .lock()
+                .expect("no task panics")
+                .entry(batch.lane.key.to_string())
+                .or_default()
+                .extend(ids);
             loop {
                 match store.settle(settle_request(&batch, SUCCEEDED)).await {
                     Ok(_) => break,
