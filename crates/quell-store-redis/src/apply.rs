@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
+use quell_core::copy::Frame;
 use quell_core::event::LaneKey;
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
+use quell_core::totals::Totals;
 use quell_core::working_set::Trail;
 use quell_store_rows::changes::{Changes, LaneWrite};
 use quell_store_rows::codec;
@@ -114,17 +116,67 @@ struct Writes<'t> {
 }
 
 /// The arguments that end a transaction.
-pub(crate) fn end(tx: &Tx, mut call: Cmd, changes: &Changes) -> Cmd {
-    let keys = tx.keys();
-    let mut writes = Writes {
-        keys,
-        tx,
-        commands: Commands::default(),
-        waits: BTreeMap::new(),
-        written: HashSet::new(),
-        changed: BTreeSet::new(),
-        records: HashMap::new(),
-    };
+pub(crate) fn end(tx: &Tx, call: Cmd, changes: &Changes) -> Cmd {
+    finish(Writes::new(tx), call, changes)
+}
+
+/// The arguments that put rows in place of what is there under the same names. Lanes that are there were read; records
+/// between those of `trail` are among the changes, so that they can be kept together anew.
+pub(crate) fn put(tx: &Tx, call: Cmd, changes: &Changes, trail: Option<(u64, u64)>) -> Cmd {
+    let mut writes = Writes::new(tx);
+    let (keys, commands) = (tx.keys(), &mut writes.commands);
+    for (lane, kept) in &changes.new_events {
+        let seq = word(kept.event.seq);
+        commands.alone("ZREMRANGEBYSCORE", keys.part("ev", *lane), vec![seq.clone(), seq]);
+    }
+    for run in &changes.new_runs {
+        let (lane, number) = (run.lane, run.ended.run.number);
+        let name = word(run_name(RunId { lane, number }));
+        commands.add("ZREM", keys.part("span", lane), [word(number)]);
+        commands.add("ZREM", keys.of("ended"), [name.clone()]);
+        commands.add("ZREM", keys.of("dead"), [name]);
+    }
+    if let Some((first, last)) = trail {
+        commands.alone("ZREMRANGEBYSCORE", keys.of("audit"), vec![word(first), word(last)]);
+    }
+    finish(writes, call, changes)
+}
+
+/// The arguments that take out a lane that was read, but not its events aside.
+pub(crate) fn remove(tx: &Tx, call: Cmd, key: &LaneKey, lane: u64) -> Cmd {
+    let mut writes = Writes::new(tx);
+    let words = writes.leaves(key, Some(lane));
+    writes.commands.alone("@remove", String::new(), words);
+    finish(writes, call, &Changes::default())
+}
+
+/// The arguments that take over what belongs to no lane: the totals in place of those of `queues`, and the latest number
+/// that was given elsewhere.
+pub(crate) fn frame(tx: &Tx, call: Cmd, changes: &Changes, queues: &[String], frame: &Frame) -> Cmd {
+    let mut writes = Writes::new(tx);
+    let (keys, commands) = (tx.keys(), &mut writes.commands);
+    for queue in queues {
+        commands.alone("DEL", keys.totals(queue), Vec::new());
+    }
+    for (tenant, queue, totals) in &frame.totals {
+        let queue = queue_text(tenant, queue);
+        commands.add("ZADD", keys.of("queues"), [word(0), word(&queue)]);
+        for (field, value) in TOTALS.into_iter().zip(totals_of(totals)) {
+            commands.add("HSET", keys.totals(&queue), [word(field), word(value)]);
+        }
+    }
+    commands.alone("@continue", String::new(), vec![word(frame.last_number)]);
+    finish(writes, call, changes)
+}
+
+/// In the order of [`TOTALS`].
+fn totals_of(totals: &Totals) -> [u64; 7] {
+    let Totals { accepted, succeeded, dead, discarded, delayed, buffered, in_flight } = *totals;
+    [accepted, succeeded, dead, discarded, delayed, buffered, in_flight]
+}
+
+fn finish(mut writes: Writes<'_>, mut call: Cmd, changes: &Changes) -> Cmd {
+    let (keys, tx) = (writes.keys, writes.tx);
     for trail in &changes.audit {
         if let Some(lane) = trail.lane {
             let latest = writes.records.entry(lane).or_insert(trail.record.at);
@@ -200,7 +252,19 @@ fn refresh(commands: &mut Commands, waits: BTreeMap<String, String>) {
     }
 }
 
-impl Writes<'_> {
+impl<'t> Writes<'t> {
+    fn new(tx: &'t Tx) -> Self {
+        Writes {
+            keys: tx.keys(),
+            tx,
+            commands: Commands::default(),
+            waits: BTreeMap::new(),
+            written: HashSet::new(),
+            changed: BTreeSet::new(),
+            records: HashMap::new(),
+        }
+    }
+
     fn all(&mut self, changes: &Changes) {
         self.events(changes);
         self.runs(changes);
@@ -306,7 +370,8 @@ impl Writes<'_> {
         }
     }
 
-    fn erased(&mut self, key: &LaneKey, lane: Option<u64>) {
+    /// Takes a lane out of all sets by which it is found. Says what the scripts that remove the rest need to know.
+    fn leaves(&mut self, key: &LaneKey, lane: Option<u64>) -> Vec<Word> {
         let (text, queue) = (lane_text(key), queue_text(&key.tenant, &key.queue));
         let mut words = vec![word(text), word(&queue), lane.map_or_else(Vec::new, word)];
         if let Some((id, seen)) = lane.and_then(|id| Some((id, self.tx.lanes.get(&id)?))) {
@@ -327,7 +392,13 @@ impl Writes<'_> {
             }
             self.written.insert(id);
         }
+        words
+    }
+
+    fn erased(&mut self, key: &LaneKey, lane: Option<u64>) {
+        let words = self.leaves(key, lane);
         self.commands.alone("@erase", String::new(), words);
+        let queue = queue_text(&key.tenant, &key.queue);
         let (name, set) = Index::Look.names(self.keys, &queue);
         self.waits.insert(name, set);
     }

@@ -7,7 +7,7 @@
 //! No set of this store has lanes or events aside in the order of their numbers, because nothing but a copy goes by it.
 //! The numbers are read when a walk begins and kept here for its pages: eight bytes for a lane, sixteen for an event.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
-use quell_core::event::LaneKey;
+use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
@@ -34,7 +34,7 @@ use crate::inspect::read_totals;
 use crate::keys::queue_text;
 use crate::link::{For, Link};
 use crate::reply;
-use crate::rows::{read_event, read_lane, read_record, read_run, run_name};
+use crate::rows::{read_event, read_lane, read_records, read_run, run_name};
 use crate::script::Script;
 use crate::store::{Pauses, Shared};
 use crate::tx::{Tx, live_runs};
@@ -43,6 +43,8 @@ use crate::tx::{Tx, live_runs};
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Rows, names or counts that one command is asked for.
 const CHUNK: usize = 1_000;
+/// Entries of the trail, each with the records of a transaction, that one command is asked for.
+const ENTRIES: u64 = 100;
 /// How often a write is begun anew when what it saw has changed: its own earlier try may have been done, and only the
 /// answer been lost.
 const TRIES: usize = 4;
@@ -146,11 +148,20 @@ impl RedisStore {
 
     async fn counts(&self) -> StoreResult<Counts> {
         let keys = &self.link().keys;
-        let mut pipe = redis::pipe();
-        pipe.cmd("HLEN").arg(keys.of("aside")).cmd("ZCARD").arg(keys.of("audit"));
-        let mut answers = self.link().pipe(&pipe).await?.into_iter();
-        let mut next = || reply::count(answers.next().unwrap_or_default());
-        let mut counts = Counts { aside: next()?, audit: next()?, ..Counts::default() };
+        let mut command = redis::cmd("HLEN");
+        command.arg(keys.of("aside"));
+        let mut counts =
+            Counts { aside: reply::count(self.shared().plain(&command).await?)?, ..Counts::default() };
+        let mut at = 0;
+        loop {
+            let (records, mut rest) = self.count("r", &[at.to_string(), ENTRIES.to_string()]).await?;
+            counts.audit += records;
+            let entries = reply::count(rest.next().unwrap_or_default())?;
+            at += entries;
+            if entries < ENTRIES {
+                break;
+            }
+        }
         let lanes: Vec<String> = self.lane_numbers().await?.iter().map(u64::to_string).collect();
         counts.lanes = lanes.len() as u64;
         for part in lanes.chunks(CHUNK) {
@@ -193,7 +204,7 @@ impl RedisStore {
         reply::list(self.shared().plain(&command).await?)
     }
 
-    async fn totals(&self) -> StoreResult<Vec<(quell_core::event::Tenant, quell_core::event::QueueName, Totals)>> {
+    async fn totals(&self) -> StoreResult<Vec<(Tenant, QueueName, Totals)>> {
         let queues = self.shared().all_queues().await?;
         let mut all = Vec::with_capacity(queues.len());
         for part in queues.chunks(CHUNK) {
@@ -242,7 +253,48 @@ impl RedisStore {
             entries: Entries::of(&row.lane),
         };
         changes.lanes = lanes.iter().map(write).collect();
-        self.write(&apply::put(&tx, self.link().script(Script::Put), changes)).await
+        let trail = self.keep_trail_whole(changes).await?;
+        self.write(&apply::put(&tx, self.link().script(Script::Put), changes, trail)).await
+    }
+
+    /// Records are kept together, so one that is put among others makes a new entry of all of them: those are added to the
+    /// changes. Says which entries are replaced.
+    async fn keep_trail_whole(&self, changes: &mut Changes) -> StoreResult<Option<(u64, u64)>> {
+        let ids = || changes.audit.iter().map(|trail| trail.record.id);
+        let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(None) };
+        let (mut from, mut all) = (first, BTreeMap::new());
+        for entry in self.entries(first, last).await? {
+            from = from.min(entry.first().map_or(from, |trail| trail.record.id));
+            all.extend(entry.into_iter().map(|trail| (trail.record.id, trail)));
+        }
+        let put = std::mem::take(&mut changes.audit);
+        all.extend(put.into_iter().map(|trail| (trail.record.id, trail)));
+        changes.audit = all.into_values().collect();
+        Ok(Some((from, last)))
+    }
+
+    /// The entries of the trail with records from one number up to another; the first begins before, as often as not.
+    async fn entries(&self, first: u64, last: u64) -> StoreResult<Vec<Vec<Trail>>> {
+        let mut found = Vec::new();
+        let mut pipe = redis::pipe();
+        let audit = self.link().keys.of("audit");
+        pipe.cmd("ZREVRANGEBYSCORE")
+            .arg(&audit)
+            .arg(format!("({first}"))
+            .arg("-inf")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(1);
+        pipe.cmd("ZRANGEBYSCORE").arg(&audit).arg(first).arg(last);
+        for part in self.link().pipe(&pipe).await? {
+            for entry in reply::list(part)?.into_iter().filter_map(reply::bytes) {
+                let records = read_records(&entry)?;
+                if records.last().is_some_and(|trail| trail.record.id >= first) {
+                    found.push(records);
+                }
+            }
+        }
+        Ok(found)
     }
 
     async fn try_take_frame(&self, frame: &Frame) -> StoreResult<bool> {
@@ -428,11 +480,30 @@ impl Portable for RedisStore {
     }
 
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>> {
-        let mut command = redis::cmd("ZRANGEBYSCORE");
-        command.arg(self.link().keys.of("audit")).arg(format!("({after}")).arg("+inf");
-        command.arg("LIMIT").arg(0).arg(most);
-        let records = reply::list(self.shared().plain(&command).await?)?.into_iter();
-        records.filter_map(reply::bytes).map(|record| read_record(&record)).collect()
+        let audit = self.link().keys.of("audit");
+        // The page before may have ended in the middle of an entry.
+        let mut entry = redis::cmd("ZREVRANGEBYSCORE");
+        entry.arg(&audit).arg(after).arg("-inf").arg("LIMIT").arg(0).arg(1);
+        let (mut found, mut from) = (Vec::new(), after);
+        let mut entries = reply::list(self.shared().plain(&entry).await?)?;
+        loop {
+            for entry in entries.into_iter().filter_map(reply::bytes) {
+                let records = read_records(&entry)?;
+                from = records.first().map_or(from, |trail| trail.record.id.max(from));
+                found.extend(records.into_iter().filter(|trail| trail.record.id > after));
+            }
+            if found.len() >= most {
+                break;
+            }
+            let mut next = redis::cmd("ZRANGEBYSCORE");
+            next.arg(&audit).arg(format!("({from}")).arg("+inf").arg("LIMIT").arg(0).arg(ENTRIES);
+            entries = reply::list(self.shared().plain(&next).await?)?;
+            if entries.is_empty() {
+                break;
+            }
+        }
+        found.truncate(most);
+        Ok(found)
     }
 
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
@@ -473,7 +544,9 @@ impl Portable for RedisStore {
             let mut tx = self.transaction().await?;
             let found = tx.lanes_by_id(&[lane], Patience::Answer).await.map_err(told)?.lanes;
             let removed = match found.first() {
-                Some(at) => self.write(&apply::remove(&tx, self.link().script(Script::Put), &at.key, lane)).await?,
+                Some(at) => {
+                    self.write(&apply::remove(&tx, self.link().script(Script::Put), &at.key, lane)).await?
+                }
                 None => true,
             };
             if removed {

@@ -4,7 +4,7 @@
 //! (`lua/apply.lua`) looks whether they are still the same and writes everything at once, or nothing. Follow one request:
 //! [`RedisStore`] → `quell_store_rows` → `tx.rs` (what was read) → `find.rs` (what belongs to it) → `apply.rs` (what is
 //! written). Names of keys are in `keys.rs`, the form of values in `rows.rs`, the connection in `link.rs`, the numbers that
-//! a process sets apart in `numbers.rs`. Reads go to `inspect.rs`.
+//! a process sets apart in `numbers.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`.
 //!
 //! As durable as the server is set up to be: its settings are read back when the store is opened, and a server that could
 //! lose accepted events without a word is refused (`settings.rs`). A server that was restarted, or has taken over from
@@ -24,6 +24,7 @@ use quell_store_rows::RowStore;
 
 mod apply;
 mod clock;
+mod copy;
 mod error;
 mod find;
 mod inspect;
@@ -48,9 +49,9 @@ use crate::store::Redis;
 /// A store in one Redis.
 pub struct RedisStore {
     rows: Arc<RowStore>,
-    /// Kept for what only this store can do.
-    #[cfg_attr(not(feature = "test-clock"), expect(dead_code, reason = "only tests move the clock"))]
+    /// Kept for what is no verb: the clock of tests, and copies.
     backend: Arc<Redis>,
+    listed: copy::Listed,
 }
 
 impl RedisStore {
@@ -58,7 +59,8 @@ impl RedisStore {
     /// Must be called within a runtime.
     pub async fn open(options: Options) -> StoreResult<Arc<Self>> {
         let backend = Arc::new(Redis::open(Link::new(options)?).await?);
-        Ok(Arc::new(RedisStore { rows: RowStore::new(backend.clone()), backend }))
+        let rows = RowStore::new(backend.clone());
+        Ok(Arc::new(RedisStore { rows, backend, listed: copy::Listed::default() }))
     }
 
     /// The same by a URL.

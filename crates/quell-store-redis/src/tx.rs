@@ -15,6 +15,7 @@ use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::lane::Lane;
 use quell_core::schedule::ScheduleRow;
 use quell_core::store::Purge;
 use quell_store_rows::changes::Changes;
@@ -77,7 +78,7 @@ pub(crate) struct Seen {
     pub(crate) held: bool,
     /// The claim under which it was held.
     pub(crate) claim: Option<String>,
-    /// Its runs with a fixed batch.
+    /// Its runs that have not ended.
     pub(crate) runs: Vec<u64>,
 }
 
@@ -101,6 +102,8 @@ pub(crate) struct Tx {
     pub(crate) largest: u64,
     /// The largest that was set apart for this transaction.
     pub(crate) given: u64,
+    /// Fills a store, which may be sealed.
+    copying: bool,
     /// All that were set apart for it.
     pub(crate) ranges: Vec<Range<u64>>,
 }
@@ -122,8 +125,14 @@ impl Tx {
             schedules: HashMap::new(),
             largest: 0,
             given: 0,
+            copying: false,
             ranges: Vec::new(),
         })
+    }
+
+    /// One that a seal does not hold back.
+    pub(crate) async fn begin_copying(shared: Arc<Shared>) -> RowsResult<Tx> {
+        Ok(Tx { copying: true, ..Tx::begin(shared).await? })
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -154,7 +163,7 @@ impl Tx {
                 entries: value.at.entries,
                 held: is_held(lane),
                 claim: claim_of(lane).map(str::to_owned),
-                runs: lane.fixed_runs().map(|run| run.number).collect(),
+                runs: live_runs(lane),
             };
             // The first reading counts: a lane that has changed since is found out at the end.
             self.lanes.entry(lane.id).or_insert(seen);
@@ -179,6 +188,10 @@ impl Tx {
 
     fn script(&self, script: Script) -> Cmd {
         self.shared.link.script(script)
+    }
+
+    fn lanes_script(&self) -> Cmd {
+        self.script(if self.copying { Script::ReadLanes } else { Script::Lanes })
     }
 
     fn reserved_until(&self) -> i64 {
@@ -212,7 +225,7 @@ impl Rows for Tx {
         if keys.is_empty() {
             return Ok(Lanes::default());
         }
-        let mut call = self.script(Script::Lanes);
+        let mut call = self.lanes_script();
         call.arg("k");
         let mut missing: BTreeSet<String> = keys.iter().map(lane_text).collect();
         for text in &missing {
@@ -235,7 +248,7 @@ impl Rows for Tx {
         if ids.is_empty() {
             return Ok(Lanes::default());
         }
-        let mut call = self.script(Script::Lanes);
+        let mut call = self.lanes_script();
         call.arg("i");
         for id in ids.iter().collect::<BTreeSet<_>>() {
             call.arg(id);
@@ -380,6 +393,12 @@ impl Tx {
         }
         Ok(found)
     }
+}
+
+/// The runs of a lane that have not ended.
+pub(crate) fn live_runs(lane: &Lane) -> Vec<u64> {
+    let fixed = lane.fixed_runs().map(|run| run.number);
+    fixed.chain(lane.open.map(|open| open.number)).collect()
 }
 
 /// The text by which a script knows a missing value.

@@ -28,8 +28,6 @@ pub enum OpenError {
         "store {0:?} would be lost with the process; Quell never keeps events in memory only, name a file: \"sqlite:quell.db\""
     )]
     Memory(String),
-    #[error("store {url}: {kind} is not available in this version yet; use \"sqlite:PATH\"")]
-    NotYet { kind: &'static str, url: String },
     #[error(
         "store {url}: a {kind} database is backed up and restored with its own tools; this is for \"sqlite:PATH\""
     )]
@@ -75,13 +73,15 @@ async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
 
 /// Opens the chosen store to move everything out of it or into it. A person waits, so nothing is tried twice.
 pub async fn open_portable(choice: &StoreChoice) -> Result<Arc<dyn Portable>, OpenError> {
-    let not_yet = |kind| Err(OpenError::NotYet { kind, url: choice.url.to_string() });
     match choice.url.kind() {
         StoreKind::Postgres => {
             let opened = PostgresStore::open_url(choice.url.expose()).await;
             opened.map(|store| store as Arc<dyn Portable>).map_err(|problem| failed(choice, problem))
         }
-        StoreKind::Redis => not_yet("Redis"),
+        StoreKind::Redis => {
+            let opened = RedisStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Portable>).map_err(|problem| failed(choice, problem))
+        }
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
         }
