@@ -247,6 +247,12 @@ impl WorkingSet {
         }
     }
 
+    /// Store time in this lane: it never goes back there, also when somebody who began later was faster, or when another
+    /// server's clock is behind (rule 31).
+    fn time_in(&self, now: Timestamp, key: &LaneKey) -> Timestamp {
+        self.lanes.get(key).map_or(now, |l| now.max(l.lane.updated_at))
+    }
+
     fn inhabit(&mut self, now: Timestamp, key: &LaneKey) -> &mut Inhabited {
         if !self.lanes.contains_key(key) {
             let lane = Lane::new(self.fresh(), now);
@@ -258,6 +264,7 @@ impl WorkingSet {
 
     /// An event takes its place in its lane. One from aside has been accepted before.
     fn enter(&mut self, now: Timestamp, new: &NewEvent, from_aside: bool) -> Receipt {
+        let now = self.time_in(now, &new.lane);
         self.inhabit(now, &new.lane);
         self.make_room(now, new);
         let (seq, number) = (self.fresh(), self.fresh());
@@ -390,6 +397,7 @@ impl WorkingSet {
         request: &ClaimRequest,
         policy: &Arc<RunPolicy>,
     ) -> Batch {
+        let now = self.time_in(now, key);
         let (token, leftover) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
         let lane = &mut inhabited.lane;
@@ -433,8 +441,10 @@ impl WorkingSet {
     pub fn hold(&mut self, now: Timestamp, request: &HoldRequest) -> StoreResult<Held> {
         let (run, token) = (request.run_id, request.token);
         let lost = || StoreError::lost_lease(run, token);
+        let mut now = now;
         let held = match self.lane_of(run.lane) {
             Some((key, l)) => {
+                now = now.max(l.lane.updated_at);
                 l.lane.hold(now, run.number, token, request.if_head).map(|held| (key.clone(), held))
             }
             None => Err(lane::NotHolder),
@@ -473,8 +483,10 @@ impl WorkingSet {
         let (run_id, token, end) = (request.run_id, request.token, request.settlement());
         let lost = || StoreError::lost_lease(run_id, token);
         // An erased lane is gone, but what its holders have said is still on record.
+        let mut now = now;
         let settled = match self.lane_of(run_id.lane) {
             Some((key, l)) => {
+                now = now.max(l.lane.updated_at);
                 let step = l.lane.settle(now, run_id.number, token, &end, request.error);
                 step.map(|step| (key.clone(), step))
             }

@@ -19,11 +19,11 @@ pub(crate) type Answers<T> = Vec<Option<StoreResult<T>>>;
 pub(crate) async fn append(
     backend: &dyn Backend,
     requests: &[&AppendRequest],
+    patience: Patience,
 ) -> RowsResult<Answers<Appended>> {
     let mut work = Work::begin(backend).await?;
     let keys: BTreeSet<&LaneKey> = requests.iter().flat_map(|r| &r.events).map(|e| &e.lane).collect();
     let keys: Vec<LaneKey> = keys.into_iter().cloned().collect();
-    let patience = if requests.len() == 1 { Patience::Answer } else { Patience::None };
     let lanes = work.rows.lanes(&keys, patience).await?;
     let busy: BTreeSet<LaneKey> = lanes.busy.into_iter().collect();
     work.take_in(lanes.lanes);

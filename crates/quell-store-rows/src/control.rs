@@ -66,7 +66,7 @@ async fn lock(work: &mut Work, key: &LaneKey) -> RowsResult<()> {
 
 async fn read_run(work: &mut Work, redrive: &Redrive) -> RowsResult<()> {
     let run = redrive.run;
-    locked_by_id(work, &BTreeSet::from([run.lane]), true).await?;
+    locked_by_id(work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
     let mut want = Want { runs: vec![run], ..Want::default() };
     if redrive.to == RedriveTo::Head && !redrive.fresh {
         want.steps.push(run);
@@ -86,7 +86,7 @@ async fn read_purgeable(work: &mut Work, purge: &Purge) -> RowsResult<()> {
     match purge.what {
         PurgeWhat::Dead => {
             let lanes: BTreeSet<u64> = found.dead.iter().map(|run| run.lane).collect();
-            locked_by_id(work, &lanes, true).await?;
+            locked_by_id(work, &lanes, Patience::Answer).await?;
             numbers += found.dead.len() * 2;
             want.runs = found.dead;
         }
@@ -127,7 +127,8 @@ async fn erase_lane(
 ) -> RowsResult<Controlled> {
     lock(&mut work, key).await?;
     let id = work.lane(key).map(|lane| lane.id);
-    let want = Want { sums: Some((key.clone(), id)), ..Want::default() };
+    // A schedule of this key would name it again.
+    let want = Want { sums: Some((key.clone(), id)), schedules: true, ..Want::default() };
     let runs = work.lane(key).map_or(0, |l| l.fixed_runs().count());
     let sums: LaneSums = work.find(&want, 32 + runs * 4).await?.sums;
     let now = work.now;

@@ -5,18 +5,20 @@
 //! each call is tried alone, so that none suffers for another; an unknown end is told to each caller, who repeats by id
 //! or token.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::append::Answers;
 use crate::repeats::Repeats;
-use crate::rows::{RowsResult, Trouble};
+use crate::rows::{Patience, RowsResult, Trouble};
 
 /// One verb, done for several calls at once.
 #[async_trait]
@@ -28,18 +30,37 @@ pub(crate) trait Grouped: Send + Sync + 'static {
     fn weight(request: &Self::Request) -> usize;
     const MOST: usize;
 
-    async fn perform(&self, requests: &[&Self::Request]) -> RowsResult<Answers<Self::Answer>>;
+    async fn perform(
+        &self,
+        requests: &[&Self::Request],
+        patience: Patience,
+    ) -> RowsResult<Answers<Self::Answer>>;
 }
 
 type Call<G> = (<G as Grouped>::Request, oneshot::Sender<StoreResult<<G as Grouped>::Answer>>, Instant);
 
+/// Calls of one verb that are done alone at once: each may hold a connection while it waits for its lane.
+const ALONE_AT_ONCE: usize = 2;
+/// Calls that may wait for their turn to be done alone; beyond this the caller gets "unavailable" at once.
+const ALONE_WAITING_MAX: usize = 1_024;
+/// Conflicts of one group before it is taken apart: some lane in it is changed all the time.
+const CONFLICTS_MAX: u32 = 3;
+
 /// The way in to a group.
 pub(crate) struct Entrance<G: Grouped>(mpsc::Sender<Call<G>>);
+
+/// A verb with the places for calls that are done alone.
+struct Counter<G> {
+    verb: G,
+    places: Semaphore,
+    waiting: AtomicUsize,
+}
 
 impl<G: Grouped> Entrance<G> {
     pub(crate) fn open(verb: G) -> Self {
         let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
-        tokio::spawn(serve(Arc::new(verb), receiver));
+        let counter = Counter { verb, places: Semaphore::new(ALONE_AT_ONCE), waiting: AtomicUsize::new(0) };
+        tokio::spawn(serve(Arc::new(counter), receiver));
         Entrance(sender)
     }
 
@@ -56,13 +77,13 @@ impl<G: Grouped> Entrance<G> {
             }
         }
         answered.await.unwrap_or_else(|_| {
-            let text = "the store was closed before it answered; repeat with the same id or token";
+            let text = "the store gave no answer; repeat with the same id or token";
             Err(StoreError::new(ErrorKind::Unknown, text))
         })
     }
 }
 
-async fn serve<G: Grouped>(verb: Arc<G>, mut calls: mpsc::Receiver<Call<G>>) {
+async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<Call<G>>) {
     let mut left: Option<Call<G>> = None;
     loop {
         let first = match left.take() {
@@ -89,43 +110,65 @@ async fn serve<G: Grouped>(verb: Arc<G>, mut calls: mpsc::Receiver<Call<G>>) {
             let text = "the store is too busy or away: nothing was done, try again later";
             let _ = answer.send(Err(StoreError::unavailable(text)));
         }
-        done_together(&verb, group).await;
+        // In a task of its own: should it panic, its callers are told "unknown" and the next group is served.
+        if tokio::spawn(done_together(counter.clone(), group)).await.is_err() {
+            tracing::error!(
+                "a group of calls ended by a panic; its callers were told that the outcome is unknown"
+            );
+        }
     }
 }
 
-async fn done_together<G: Grouped>(verb: &Arc<G>, group: Vec<Call<G>>) {
-    if group.is_empty() {
-        return;
-    }
-    let requests: Vec<&G::Request> = group.iter().map(|(request, ..)| request).collect();
-    let mut repeats = Repeats::new();
-    let done = loop {
-        match verb.perform(&requests).await {
-            Err(Trouble::Again) if repeats.again().await => {}
-            other => break other,
+/// Does calls in one transaction; those whose lane is busy, or all of them when that does not work, apart.
+fn done_together<G: Grouped>(
+    counter: Arc<Counter<G>>,
+    group: Vec<Call<G>>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        if group.is_empty() {
+            return;
         }
-    };
-    match done {
-        Ok(answers) => {
-            for ((request, answer, _), done) in group.into_iter().zip(answers) {
-                match done {
-                    // Nobody listens when the caller has given up; what was done stays done.
-                    Some(done) => drop(answer.send(done)),
-                    None => alone(verb.clone(), request, answer),
+        let mut repeats = Repeats::new();
+        let mut conflicts = 0;
+        let done = loop {
+            let requests: Vec<&G::Request> = group.iter().map(|(request, ..)| request).collect();
+            match counter.verb.perform(&requests, Patience::None).await {
+                Err(Trouble::Again) if group.len() > 1 && conflicts == CONFLICTS_MAX => {
+                    break Err(Trouble::Again);
+                }
+                Err(Trouble::Again) if repeats.again().await => conflicts += 1,
+                other => break other,
+            }
+        };
+        match done {
+            Ok(answers) => {
+                for ((request, answer, _), done) in group.into_iter().zip(answers) {
+                    match done {
+                        // Nobody listens when the caller has given up; what was done stays done.
+                        Some(done) => drop(answer.send(done)),
+                        None => alone(&counter, request, answer),
+                    }
+                }
+            }
+            Err(Trouble::Again) if group.len() > 1 => {
+                // The half without the lane that is changed all the time goes through.
+                let mut group = group;
+                let rest = group.split_off(group.len() / 2);
+                done_together(counter.clone(), group).await;
+                done_together(counter, rest).await;
+            }
+            Err(Trouble::Store(error)) if group.len() == 1 || !is_of_one(&error) => {
+                for (_, answer, _) in group {
+                    let _ = answer.send(Err(error.clone()));
+                }
+            }
+            Err(_) => {
+                for (request, answer, _) in group {
+                    alone(&counter, request, answer);
                 }
             }
         }
-        Err(Trouble::Store(error)) if group.len() == 1 || !is_of_one(&error) => {
-            for (_, answer, _) in group {
-                let _ = answer.send(Err(error.clone()));
-            }
-        }
-        Err(_) => {
-            for (request, answer, _) in group {
-                alone(verb.clone(), request, answer);
-            }
-        }
-    }
+    })
 }
 
 /// Whether the fault may lie with one of the calls; a store that is away is away for all of them.
@@ -133,12 +176,24 @@ fn is_of_one(error: &StoreError) -> bool {
     !matches!(error.kind, ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
-/// Does one call by itself, beside the groups: it may have to wait for its lane.
-fn alone<G: Grouped>(verb: Arc<G>, request: G::Request, answer: oneshot::Sender<StoreResult<G::Answer>>) {
+/// Does one call by itself, beside the groups: it waits for its lane.
+fn alone<G: Grouped>(
+    counter: &Arc<Counter<G>>,
+    request: G::Request,
+    answer: oneshot::Sender<StoreResult<G::Answer>>,
+) {
+    if counter.waiting.fetch_add(1, Ordering::Relaxed) >= ALONE_WAITING_MAX {
+        counter.waiting.fetch_sub(1, Ordering::Relaxed);
+        let _ = answer.send(Err(Repeats::too_many()));
+        return;
+    }
+    let counter = counter.clone();
     tokio::spawn(async move {
+        // Places are never closed; a call that gets none all the same is done without.
+        let _place = counter.places.acquire().await;
         let mut repeats = Repeats::new();
         let done = loop {
-            match verb.perform(&[&request]).await {
+            match counter.verb.perform(&[&request], Patience::Answer).await {
                 Err(Trouble::Again) if repeats.again().await => {}
                 Err(Trouble::Again) => break Err(Repeats::too_many()),
                 Err(Trouble::Store(error)) => break Err(error),
@@ -149,6 +204,7 @@ fn alone<G: Grouped>(verb: Arc<G>, request: G::Request, answer: oneshot::Sender<
                 },
             }
         };
+        counter.waiting.fetch_sub(1, Ordering::Relaxed);
         let _ = answer.send(done);
     });
 }

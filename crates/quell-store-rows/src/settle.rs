@@ -11,10 +11,11 @@ use crate::work::{Index, Work, to_be_split};
 pub(crate) async fn settle(
     backend: &dyn Backend,
     requests: &[&SettleRequest],
+    patience: Patience,
 ) -> RowsResult<Answers<Settled>> {
     let mut work = Work::begin(backend).await?;
     let ids: BTreeSet<u64> = requests.iter().map(|r| r.run_id.lane).collect();
-    let busy = locked_by_id(&mut work, &ids, requests.len() == 1).await?;
+    let busy = locked_by_id(&mut work, &ids, patience).await?;
     let mut want = Want::default();
     let mut numbers = 16;
     for request in requests.iter().filter(|r| !busy.contains(&r.run_id.lane)) {
@@ -42,7 +43,7 @@ pub(crate) async fn settle(
 pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsResult<Held> {
     let mut work = Work::begin(backend).await?;
     let (run, token) = (request.run_id, request.token);
-    locked_by_id(&mut work, &BTreeSet::from([run.lane]), true).await?;
+    locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
     let holds = work.lane_by_id(run.lane).is_some_and(|l| l.holder(run.number, token).is_some());
     let said = if holds { Vec::new() } else { vec![(run, token)] };
     work.find(&Want { said, ..Want::default() }, 16).await?;
@@ -60,13 +61,12 @@ pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsRe
     }
 }
 
-/// Locks lanes by number. Alone it waits for its lane; in a group the busy ones are left out and named.
+/// Locks lanes by number, and names those that are busy and not waited for.
 pub(crate) async fn locked_by_id(
     work: &mut Work,
     ids: &BTreeSet<u64>,
-    alone: bool,
+    patience: Patience,
 ) -> RowsResult<BTreeSet<u64>> {
-    let patience = if alone { Patience::Answer } else { Patience::None };
     let ids: Vec<u64> = ids.iter().copied().collect();
     let lanes = work.rows.lanes_by_id(&ids, patience).await?;
     work.take_in(lanes.lanes);

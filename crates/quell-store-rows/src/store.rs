@@ -1,7 +1,7 @@
 //! The contract, kept by any backend.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use quell_core::store::{
 use crate::append::Answers;
 use crate::group::{Entrance, Grouped};
 use crate::repeats::Repeats;
-use crate::rows::{Backend, RowsResult, Trouble};
+use crate::rows::{Backend, Patience, RowsResult, Trouble};
 use crate::{append, claim, control, extend, settle, step, sweep};
 
 /// A store over a connection.
@@ -28,8 +28,8 @@ pub struct RowStore {
     appends: Entrance<Appends>,
     extends: Entrance<Extends>,
     settles: Entrance<Settles>,
-    /// Queues that some claim of this process bounds by `max_running`: a settle there wakes those who wait for a place.
-    bounded: Mutex<BTreeSet<QueueName>>,
+    /// Some claim of this process is bounded by `max_running`: a settle wakes those who wait for a place.
+    bounded: AtomicBool,
     /// Until when each claimer of this process sleeps.
     sleepers: Mutex<BTreeMap<Arc<WorkerId>, Option<Timestamp>>>,
     /// Drawn at the start, so that no two processes name their claims alike.
@@ -63,7 +63,7 @@ impl RowStore {
             extends: Entrance::open(Extends(backend.clone())),
             settles: Entrance::open(Settles(backend.clone())),
             backend,
-            bounded: Mutex::default(),
+            bounded: AtomicBool::new(false),
             sleepers: Mutex::default(),
             start: format!("{:016x}", rand::random::<u64>()),
             claims: AtomicU64::new(0),
@@ -85,11 +85,19 @@ impl RowStore {
         if !expired.is_empty() || !ready.is_empty() {
             outlook = backend.outlook().await?;
         }
+        let mut repeats = Repeats::new();
         for _ in claim::looks() {
             if !claim::has_due(&outlook, request) {
                 break;
             }
-            let more = match repeated!(claim::hand_out(backend, &outlook, request, &mut progress)) {
+            let handed_out = match claim::hand_out(backend, &outlook, request, &mut progress).await {
+                // Somebody was faster: what is due, and what is paused, is looked at anew.
+                Err(Trouble::Again) if repeats.again().await => Ok(true),
+                Err(Trouble::Again) => Err(Repeats::too_many()),
+                Err(Trouble::Store(error)) => Err(error),
+                Ok(more) => Ok(more),
+            };
+            let more = match handed_out {
                 Err(error) if error.is_unknown() => {
                     // All that this claim got, also before.
                     progress.claimed.batches = self.recover(request, error).await?;
@@ -144,12 +152,11 @@ impl RowStore {
     }
 
     fn remember(&self, request: &ClaimRequest, next_at: Option<Timestamp>) {
-        if let ClaimQueues::Listed(queues) = &request.queues {
-            let mut bounded = self.bounded.lock().expect("no panic happens while it is locked");
-            for queue in queues.iter().filter(|q| q.policy.max_running.is_some()) {
-                bounded.insert(queue.queue.clone());
-            }
-        }
+        let bounded = match &request.queues {
+            ClaimQueues::Any(policy) => policy.max_running.is_some(),
+            ClaimQueues::Listed(queues) => queues.iter().any(|q| q.policy.max_running.is_some()),
+        };
+        self.bounded.fetch_or(bounded, Ordering::Relaxed);
         let mut sleepers = self.sleepers.lock().expect("no panic happens while it is locked");
         if sleepers.len() > SLEEPERS_MAX {
             sleepers.clear();
@@ -165,7 +172,7 @@ impl RowStore {
 
     /// A place in a bounded queue may have become free.
     fn made_room(&self) {
-        if !self.bounded.lock().expect("no panic happens while it is locked").is_empty() {
+        if self.bounded.load(Ordering::Relaxed) {
             self.backend.ring(Timestamp::from_millis(0));
         }
     }
@@ -268,8 +275,12 @@ impl Grouped for Appends {
         request.events.len()
     }
 
-    async fn perform(&self, requests: &[&AppendRequest]) -> RowsResult<Answers<Appended>> {
-        append::append(&*self.0, requests).await
+    async fn perform(
+        &self,
+        requests: &[&AppendRequest],
+        patience: Patience,
+    ) -> RowsResult<Answers<Appended>> {
+        append::append(&*self.0, requests, patience).await
     }
 }
 
@@ -285,8 +296,12 @@ impl Grouped for Extends {
         1
     }
 
-    async fn perform(&self, requests: &[&ExtendRequest]) -> RowsResult<Answers<Extended>> {
-        extend::extend(&*self.0, requests).await
+    async fn perform(
+        &self,
+        requests: &[&ExtendRequest],
+        patience: Patience,
+    ) -> RowsResult<Answers<Extended>> {
+        extend::extend(&*self.0, requests, patience).await
     }
 }
 
@@ -302,7 +317,7 @@ impl Grouped for Settles {
         1 + request.events.len()
     }
 
-    async fn perform(&self, requests: &[&SettleRequest]) -> RowsResult<Answers<Settled>> {
-        settle::settle(&*self.0, requests).await
+    async fn perform(&self, requests: &[&SettleRequest], patience: Patience) -> RowsResult<Answers<Settled>> {
+        settle::settle(&*self.0, requests, patience).await
     }
 }

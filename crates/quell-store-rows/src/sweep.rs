@@ -69,7 +69,7 @@ pub(crate) async fn fire_and_enter(
     let lanes = work.rows.lanes(&keys, Patience::None).await?;
     // What waits for a lane that somebody is changing is for the next look.
     let busy: BTreeSet<LaneKey> = lanes.busy.into_iter().collect();
-    let more = ready.len() > limits::ASIDE_STEP || !busy.is_empty();
+    let more = ready.len() > limits::ASIDE_STEP;
     ready.retain(|aside| !busy.contains(&aside.event.lane));
     let fires: Vec<_> = fires
         .into_iter()

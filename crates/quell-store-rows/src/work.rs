@@ -51,13 +51,9 @@ impl Work {
     }
 
     /// Takes lanes in that were read. One that is here already has perhaps been changed, and stays.
-    ///
-    /// Whoever held a lane before this transaction may have begun after it: from here on it is as late as it was for them,
-    /// so that time never goes back within a lane (rule 31).
     pub(crate) fn take_in(&mut self, lanes: Vec<LaneAt>) -> Vec<LaneKey> {
         let mut keys = Vec::with_capacity(lanes.len());
         for LaneAt { key, lane, entries } in lanes {
-            self.now = self.now.max(lane.updated_at);
             keys.push(key.clone());
             if self.before.lanes.contains_key(&key) {
                 continue;

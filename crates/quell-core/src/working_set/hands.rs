@@ -29,6 +29,19 @@ pub struct LaneSums {
 
 impl WorkingSet {
     pub fn control(&mut self, now: Timestamp, actor: &str, action: ControlAction) -> StoreResult<Controlled> {
+        let now = match &action {
+            ControlAction::Flush(key)
+            | ControlAction::PauseLane(key)
+            | ControlAction::ResumeLane(key)
+            | ControlAction::Cancel { lane: key, .. }
+            | ControlAction::EditEvent { lane: key, .. }
+            | ControlAction::DeleteEvent { lane: key, .. }
+            | ControlAction::EraseEvent { lane: key, .. } => self.time_in(now, key),
+            ControlAction::Redrive(redrive) => {
+                self.lane_of(redrive.run.lane).map_or(now, |(_, l)| now.max(l.lane.updated_at))
+            }
+            _ => now,
+        };
         let (key, made) = match action {
             ControlAction::Flush(key) => {
                 let made = self.lanes.get_mut(&key).and_then(|l| l.lane.flush(now));
