@@ -51,7 +51,8 @@ pub trait Portable: Send + Sync + 'static {
     /// Records of the trail by number, those after `after`. Their keys need not be filled in.
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>>;
 
-    /// Puts rows in place, all of them or none. What is there under the same name is replaced. Allowed on a sealed store.
+    /// Puts rows in place, all of them or none. What is there under the same name is replaced. This and what follows is
+    /// allowed on a sealed store.
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()>;
 
     /// Takes a lane out with everything that belongs to it, except its records in the trail.

@@ -47,10 +47,11 @@ pub(crate) enum Ready {
 }
 
 /// The plans of hot statements go by indexes whatever the statistics say: they are made when the tables are empty, and
-/// kept. Compiling them would take longer than running them.
+/// kept. Compiling them would take longer than running them. A process that is frozen, or whose machine is lost, in the
+/// middle of a transaction holds its lanes for ten seconds and no longer.
 pub(crate) const PLANNING: &str = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
-    SET random_page_cost = 1; SET lock_timeout = 5000";
+    SET random_page_cost = 1; SET lock_timeout = 5000; SET idle_in_transaction_session_timeout = 10000";
 
 /// Where connections come from.
 #[derive(Clone)]

@@ -114,6 +114,13 @@ static OLD_ASIDE: Sql =
     Sql { text: "DELETE FROM quell.aside WHERE number = ANY($1)", types: &[Type::INT8_ARRAY] };
 static KNOWN_RECORDS: Sql =
     Sql { text: "SELECT id FROM quell.audit WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
+/// Lanes of the same keys under other numbers: the key was forgotten at the source and has come back.
+static NAMESAKES: Sql = Sql {
+    text: "SELECT l.id FROM unnest($1::text[], $2::text[], $3::text[]) AS w(tenant, name, key)
+           JOIN quell.queue q ON q.tenant = w.tenant AND q.name = w.name
+           JOIN quell.lane l ON l.queue_id = q.id AND l.key = w.key WHERE l.id <> ALL($4)",
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY],
+};
 static LANE_EVENTS: Sql = Sql { text: "DELETE FROM quell.event WHERE lane_id = $1", types: &[Type::INT8] };
 static LANE_RUNS: Sql = Sql { text: "DELETE FROM quell.run WHERE lane_id = $1", types: &[Type::INT8] };
 static LANE_STEPS: Sql = Sql { text: "DELETE FROM quell.step WHERE lane_id = $1", types: &[Type::INT8] };
@@ -141,7 +148,7 @@ static PUT_TOTALS: Sql = Sql {
 };
 static PRIORITIES: Sql = Sql {
     text: "UPDATE quell.queue q SET priorities = coalesce(
-             (SELECT bit_or(1 << l.priority::int) FROM quell.lane l WHERE l.queue_id = q.id), 0)",
+             (SELECT bit_or(1 << l.priority::int) FROM quell.lane l WHERE l.queue_id = q.id), 0) | q.priorities",
     types: &[],
 };
 /// Runs came lane by lane; listings and the retention go by the order in which they ended.
@@ -343,6 +350,12 @@ impl Portable for PostgresStore {
         let aside: Vec<i64> = changes.new_aside.iter().map(|a| number(a.number)).collect();
         let records: Vec<i64> = changes.audit.iter().map(|t| number(t.record.id)).collect();
         let failed = |e: tokio_postgres::Error| not_done(&e);
+        let of = |f: fn(&LaneWrite) -> &str| changes.lanes.iter().map(f).collect::<Vec<&str>>();
+        let names = [of(|w| w.key.tenant.as_str()), of(|w| w.key.queue.as_str()), of(|w| w.key.key.as_str())];
+        let namesakes = connection.query(&NAMESAKES, &[&names[0], &names[1], &names[2], &lanes]).await;
+        for row in namesakes.map_err(failed)? {
+            take_out(connection, count(&row, 0)?).await?;
+        }
         for sql in [&ERASE_DUE, &ERASE_LEASES, &OLD_LANES] {
             connection.query(sql, &[&lanes]).await.map_err(failed)?;
         }
@@ -357,16 +370,7 @@ impl Portable for PostgresStore {
     }
 
     async fn remove_lane(&self, lane: u64) -> StoreResult<()> {
-        self.change(async |connection| {
-            for sql in [&ERASE_DUE, &ERASE_LEASES] {
-                connection.query(sql, &[&vec![number(lane)]]).await.map_err(|e| not_done(&e))?;
-            }
-            for sql in [&LANE_EVENTS, &LANE_RUNS, &LANE_STEPS, &LANE] {
-                connection.query(sql, &[&number(lane)]).await.map_err(|e| not_done(&e))?;
-            }
-            Ok(())
-        })
-        .await
+        self.change(async |connection| take_out(connection, lane).await).await
     }
 
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()> {
@@ -407,6 +411,17 @@ impl Portable for PostgresStore {
         })
         .await
     }
+}
+
+/// A lane with everything that belongs to it, except its records in the trail.
+async fn take_out(connection: &Connection, lane: u64) -> StoreResult<()> {
+    for sql in [&ERASE_DUE, &ERASE_LEASES] {
+        connection.query(sql, &[&vec![number(lane)]]).await.map_err(|e| not_done(&e))?;
+    }
+    for sql in [&LANE_EVENTS, &LANE_RUNS, &LANE_STEPS, &LANE] {
+        connection.query(sql, &[&number(lane)]).await.map_err(|e| not_done(&e))?;
+    }
+    Ok(())
 }
 
 /// Nobody else writes to a store that is being filled.

@@ -59,7 +59,8 @@ pub(crate) fn not_done(error: &Error) -> StoreError {
 
 /// Shutting down, starting up, out of connections or memory, cancelled by an administrator.
 fn is_busy(code: &SqlState) -> bool {
-    ["53", "57", "58", "08", "40", "25"].iter().any(|class| code.code().starts_with(class))
+    // 55: recovery is under way, on a replica that was the primary a moment ago.
+    ["53", "55", "57", "58", "08", "40", "25"].iter().any(|class| code.code().starts_with(class))
 }
 
 /// An error inside a transaction: whether it is worth beginning anew at once.

@@ -17,7 +17,7 @@ use crate::tx::store_time;
 /// Leases are counted up to here: whoever is bounded by more than that is counted exactly when it claims.
 static OUTLOOK: Sql = Sql {
     text: "WITH moment AS MATERIALIZED (
-             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset FROM quell.meta)
+             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset, sealed FROM quell.meta)
            SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
              EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
              (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r),
@@ -29,7 +29,7 @@ static OUTLOOK: Sql = Sql {
               ORDER BY lease_at LIMIT 1),
              (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
              (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)
-           FROM moment m LEFT JOIN quell.queue q ON true",
+           , m.sealed FROM moment m LEFT JOIN quell.queue q ON true",
     types: &[],
 };
 
@@ -46,6 +46,10 @@ pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
         Err(error) => return Err(not_done(&error)),
     };
     let now = rows.first().map_or(Ok(Timestamp::default()), store_time)?;
+    let sealed: Option<String> = rows.first().map_or(Ok(None), |row| get(row, 13))?;
+    if let Some(by) = sealed {
+        return Err(quell_core::copy::sealed(&by));
+    }
     let mut queues = Vec::with_capacity(rows.len());
     for row in &rows {
         let id: Option<i32> = get(row, 2)?;

@@ -1,5 +1,6 @@
 //! The queues that this process knows: their numbers, names and priorities. A queue never goes, so nothing here is wrong
-//! for long: at most a priority that another process has added is missing.
+//! for long: at most a priority that another process has added is missing. After a restore or failover all of it is
+//! forgotten.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
@@ -61,11 +62,27 @@ pub(crate) struct Queues {
 
 #[derive(Default)]
 struct Both {
+    /// In which history of the database they were read: see `origin.rs`.
+    origin: Option<String>,
     by_name: HashMap<Names, Known>,
     by_id: HashMap<i32, Names>,
 }
 
 impl Queues {
+    /// Forgets everything when the database has another past than the one in which it was read: a restore or a failover
+    /// may have taken queues and priorities back.
+    pub(crate) fn are_of(&self, origin: Option<&str>) {
+        if self.known.read().expect("no panic happens while it is locked").origin.as_deref() == origin {
+            return;
+        }
+        let mut both = self.known.write().expect("no panic happens while it is locked");
+        if both.origin.is_some() {
+            both.by_name.clear();
+            both.by_id.clear();
+        }
+        both.origin = origin.map(str::to_owned);
+    }
+
     pub(crate) fn get(&self, names: &Names) -> Option<Known> {
         self.known.read().expect("no panic happens while it is locked").by_name.get(names).copied()
     }

@@ -21,12 +21,12 @@ use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::not_done;
 use crate::rows::{count, get, maybe_count, number, state, time};
-use crate::tx::store_time;
+use crate::tx::{WITH_OTHERS, store_time};
 
 /// One process at a time: others would only find the same rows.
 static BEGIN: Sql = Sql {
     text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, run_mark,
-                  pg_try_advisory_xact_lock(hashtext('quell.sweep'), 0) FROM quell.meta",
+                  pg_try_advisory_xact_lock(hashtext('quell.sweep'), 0), sealed FROM quell.meta",
     types: &[],
 };
 static OLDEST: Sql = Sql {
@@ -139,10 +139,15 @@ async fn step(
     retention: Duration,
     swept: &mut Swept,
 ) -> StoreResult<()> {
-    connection.batch("BEGIN; SET LOCAL lock_timeout = 5000").await.map_err(|e| not_done(&e))?;
+    let begin = "BEGIN; SET LOCAL lock_timeout = 5000; SET LOCAL idle_in_transaction_session_timeout = 10000";
+    connection.batch(begin).await.map_err(|e| not_done(&e))?;
+    connection.query(&WITH_OTHERS, &[]).await.map_err(|e| not_done(&e))?;
     let rows = connection.query(&BEGIN, &[]).await.map_err(|e| not_done(&e))?;
     let Some(row) = rows.first() else { return Ok(()) };
     let (before, mark): (Timestamp, i64) = (store_time(row)?.before(retention), get(row, 2)?);
+    if let Some(by) = get::<Option<String>>(row, 4)? {
+        return Err(quell_core::copy::sealed(&by));
+    }
     if !get::<bool>(row, 3)? {
         return Ok(());
     }

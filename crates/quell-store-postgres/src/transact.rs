@@ -18,7 +18,7 @@ use crate::connection::{Connection, Sql, in_schema};
 use crate::error::not_done;
 use crate::queues::Fault;
 use crate::rows::{count, get};
-use crate::tx::store_time;
+use crate::tx::{WITH_OTHERS, store_time};
 
 static NUMBER: Sql = Sql {
     text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, nextval('quell.number')
@@ -58,10 +58,12 @@ impl PostgresStore {
             let text = in_schema(sql.text, schema);
             transaction.query_typed(&text, &typed).await.map_err(|e| not_done(&e))
         };
+        // Whoever seals the store waits for this transaction, or gives up.
+        ask(&WITH_OTHERS, &[]).await?;
         let rows = ask(&NUMBER, &[]).await?;
         let row = rows.first().ok_or_else(|| crate::error::unreadable("the table meta is empty"))?;
         if let Some(why) = get::<Option<String>>(row, 2)? {
-            return Err(StoreError::unavailable(format!("the store is sealed: {why}")));
+            return Err(quell_core::copy::sealed(&why));
         }
         let aside = Aside::new(count(row, 3)?, event.clone(), store_time(row)?);
         let values = aside_values(&[(queue, &aside)]);

@@ -47,7 +47,7 @@ static BEGIN: Sql = Sql {
     text: concat!(
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
         origin!(),
-        " FROM quell.meta"
+        ", origin FROM quell.meta"
     ),
     types: &[],
 };
@@ -56,12 +56,13 @@ static BEGIN_UNNAMED: Sql = Sql {
     text: concat!(
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
         origin!(),
-        ", set_config('lock_timeout', '5000', true), set_config('jit', 'off', true) FROM quell.meta"
+        ", origin, set_config('lock_timeout', '5000', true), set_config('jit', 'off', true),
+           set_config('idle_in_transaction_session_timeout', '10000', true) FROM quell.meta"
     ),
     types: &[],
 };
 /// Whoever writes holds this together with others, from before it reads whether the store is sealed: see `copy.rs`.
-static WITH_OTHERS: Sql =
+pub(crate) static WITH_OTHERS: Sql =
     Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtextextended('quell.seal', 0))", types: &[] };
 static LOCK_KEYS: Sql = Sql {
     text: concat!(
@@ -295,7 +296,12 @@ impl Tx {
         locked?;
         let rows = rows?;
         let row = rows.first().ok_or_else(|| error::unreadable("the table meta is empty"))?;
-        Ok(Begun { now: store_time(row)?, sealed: get(row, 2)?, same_origin: get(row, 3)? })
+        let same_origin = get(row, 3)?;
+        if same_origin {
+            // Numbers of queues from another past may mean other queues in this one.
+            shared.queues.are_of(get(row, 4)?);
+        }
+        Ok(Begun { now: store_time(row)?, sealed: get(row, 2)?, same_origin })
     }
 
     pub(crate) fn connection(&self) -> RowsResult<&Connection> {

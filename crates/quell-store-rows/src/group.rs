@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::append::Answers;
+use crate::clock;
 use crate::repeats::Repeats;
 use crate::rows::{Patience, RowsResult, Trouble};
 
@@ -66,7 +67,7 @@ impl<G: Grouped> Entrance<G> {
 
     pub(crate) async fn call(&self, request: G::Request) -> StoreResult<G::Answer> {
         let (answer, answered) = oneshot::channel();
-        match self.0.try_send((request, answer, Instant::now())) {
+        match self.0.try_send((request, answer, clock::now())) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 let max = limits::STORE_QUEUE_MAX;

@@ -12,6 +12,7 @@ pub mod rows;
 
 mod append;
 mod claim;
+mod clock;
 mod control;
 mod extend;
 mod group;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use quell_core::error::StoreError;
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::group::PATIENCE;
 
 pub(crate) struct Repeats {
@@ -14,7 +15,7 @@ pub(crate) struct Repeats {
 
 impl Repeats {
     pub(crate) fn new() -> Self {
-        Repeats { since: Instant::now(), made: 0 }
+        Repeats { since: clock::now(), made: 0 }
     }
 
     /// Waits before the next try. False when there has been enough.
@@ -26,7 +27,7 @@ impl Repeats {
         if self.made > 0 {
             let most = (1u64 << self.made.min(6)) * 500;
             let wait = Duration::from_micros(rand::random_range(most / 4..most));
-            tokio::time::sleep(wait).await;
+            clock::pause(wait).await;
         }
         self.made += 1;
         true

@@ -26,14 +26,6 @@ pub(crate) fn not_done(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// What a sealed store answers to everybody who wants to change it.
-pub(crate) fn sealed(by: &str) -> StoreError {
-    StoreError::unavailable(format!(
-        "the store was sealed by {by}: it is being copied, or has been moved; use the copy, or lift the seal with \
-         `quell store unseal --force`"
-    ))
-}
-
 /// An error of the commit itself. A full disk rolls back; anything the disk says about a sync leaves it open whether the
 /// commit will be there after a restart.
 pub(crate) fn at_commit(error: &rusqlite::Error) -> StoreError {

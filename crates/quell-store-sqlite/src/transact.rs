@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quell_core::clock::{Timestamp, millis};
+use quell_core::copy::sealed;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::NewEvent;
 use quell_core::limits;
 use quell_core::store::{AppendRequest, Receipt};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params_from_iter};
 
-use crate::error::{not_done, sealed};
+use crate::error::not_done;
 use crate::tx::{Facts, NEW_QUEUE, Tx, facts};
 use crate::writer::{Answer, Request};
 use crate::{SqliteStore, aside, clock, migrate};

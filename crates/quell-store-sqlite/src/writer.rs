@@ -17,6 +17,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use quell_core::copy::sealed;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
 use quell_core::store::{
@@ -26,7 +27,7 @@ use quell_core::store::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::error::{at_commit, not_done, sealed};
+use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
 use crate::{append, claim, clock, control, copy, erase, extend, hold, settle, step, sweep, transact, tx};

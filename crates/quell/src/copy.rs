@@ -326,9 +326,8 @@ impl Copier<'_> {
     /// After this nothing changes in the source. A seal that somebody has set by hand becomes that of the copy.
     async fn seal_source(&mut self, place: &mut Place) -> Result<(), CopyError> {
         let by = self.seal_of(place);
-        if self.read(self.from.sealed().await)?.as_ref() != Some(&by) {
-            self.read(self.from.seal(Some(&by)).await)?;
-        }
+        // Also when it is sealed already: an earlier try may have ended before the last change under way had.
+        self.read(self.from.seal(Some(&by)).await)?;
         place.seal = Some(by);
         self.keep(place).await
     }
@@ -458,40 +457,50 @@ impl Copier<'_> {
     async fn copy_lanes(&self, lanes: Vec<LaneRow>, with_steps: bool) -> Result<(), CopyError> {
         let from = self.from;
         let mut put = Put { to: self.to, rows: Vec::new(), bytes: 0 };
-        // The first page of each is read ahead: most lanes have only one.
-        let mut lanes = stream::iter(lanes)
-            .map(|row| async move {
-                let id = row.lane.id;
-                let first = try_join(from.events(id, 0, PAGE_ROWS), from.runs(id, 0, PAGE_ROWS));
-                let (events, runs) = first.await?;
-                Ok((row, events, runs))
-            })
-            .buffered(AT_ONCE);
-        while let Some(lane) = lanes.next().await {
-            let (row, mut events, mut runs) = self.read(lane)?;
-            let lane = row.lane.id;
-            let mut numbers = if with_steps { live_runs(&row) } else { Vec::new() };
-            self.wrote(put.add(Row::Lane(row), 500).await)?;
-            loop {
-                let next = next_event(&events);
-                for kept in events {
-                    let bytes = kept.event.payload.len();
-                    self.wrote(put.add(Row::Event(lane, kept), bytes).await)?;
-                }
-                let Some(after) = next else { break };
-                events = self.read(from.events(lane, after, PAGE_ROWS).await)?;
+        let mut rest = lanes.into_iter();
+        loop {
+            let some: Vec<LaneRow> = rest.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                break;
             }
-            loop {
-                let next = runs.last().filter(|_| runs.len() >= PAGE_ROWS).map(|run| run.ended.run.number);
-                if with_steps {
-                    numbers.extend(runs.iter().map(|run| run.ended.run.number));
-                    self.copy_steps(&mut put, lane, std::mem::take(&mut numbers)).await?;
+            // The first page of each is read ahead: most lanes have only one. All of these are awaited before anything
+            // else is asked of the source, because a read that nobody polls keeps its connection.
+            let first: StoreResult<Vec<_>> = stream::iter(some)
+                .map(|row| async move {
+                    let id = row.lane.id;
+                    let first = try_join(from.events(id, 0, PAGE_ROWS), from.runs(id, 0, PAGE_ROWS));
+                    let (events, runs) = first.await?;
+                    Ok((row, events, runs))
+                })
+                .buffered(AT_ONCE)
+                .try_collect()
+                .await;
+            for (row, mut events, mut runs) in self.read(first)? {
+                let lane = row.lane.id;
+                let mut numbers = if with_steps { live_runs(&row) } else { Vec::new() };
+                self.wrote(put.add(Row::Lane(row), 500).await)?;
+                loop {
+                    let next = next_event(&events);
+                    for kept in events {
+                        let bytes = kept.event.payload.len();
+                        self.wrote(put.add(Row::Event(lane, kept), bytes).await)?;
+                    }
+                    let Some(after) = next else { break };
+                    events = self.read(from.events(lane, after, PAGE_ROWS).await)?;
                 }
-                for run in runs {
-                    self.wrote(put.add(Row::Run(run), 500).await)?;
+                loop {
+                    let next =
+                        runs.last().filter(|_| runs.len() >= PAGE_ROWS).map(|run| run.ended.run.number);
+                    if with_steps {
+                        numbers.extend(runs.iter().map(|run| run.ended.run.number));
+                        self.copy_steps(&mut put, lane, std::mem::take(&mut numbers)).await?;
+                    }
+                    for run in runs {
+                        self.wrote(put.add(Row::Run(run), 500).await)?;
+                    }
+                    let Some(after) = next else { break };
+                    runs = self.read(from.runs(lane, after, PAGE_ROWS).await)?;
                 }
-                let Some(after) = next else { break };
-                runs = self.read(from.runs(lane, after, PAGE_ROWS).await)?;
             }
         }
         self.wrote(put.flush().await)
