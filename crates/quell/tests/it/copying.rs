@@ -33,7 +33,7 @@ fn sqlite() -> Two {
 }
 
 /// The driver, as the promises want it.
-fn copier<'a>(
+pub(crate) fn copier<'a>(
     from: &'a dyn Portable,
     to: &'a dyn Portable,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<u64, String>> + Send + 'a>> {

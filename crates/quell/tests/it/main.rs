@@ -1,10 +1,11 @@
-//! The worker and the engine from outside, over the memory store, and over SQLite where the store has a part in it.
+//! The worker and the engine from outside, over the memory store, and over real ones where the store has a part in it.
 //!
 //! Time is the runtime's paused clock wherever possible: minutes pass in milliseconds, and nothing depends on how busy
 //! the machine is.
 
 mod appending;
 mod copying;
+mod copying_servers;
 mod examples;
 mod following;
 mod giving_way;
