@@ -93,7 +93,7 @@ pub async fn fill(store: &dyn Store) -> Filled {
     step(store, &batch, "paid", StepAction::Finish(json!({ "cents": 0.1 }))).await;
     let mut request = settle_request(&batch, SUCCEEDED);
     request.result = Some(json!({ "sum": 0.1 + 0.2, "text": "\u{0}ö", "big": 1e300 }));
-    request.usage = [("tokens".to_owned(), 1234.567_890_123)].into();
+    request.usage = [("tokens".to_owned(), 1_234.567_890_123)].into();
     store.settle(request).await.expect("the holder may settle");
     // Ended and telling another queue, whose event is aside.
     append_one(store, event("tells", "k").id("t1")).await;
