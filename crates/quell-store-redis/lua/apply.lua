@@ -144,6 +144,9 @@ local function broken()
     local is
     if command == 'FIRST' then
       is = redis.call('ZRANGE', key, 0, 0)[1]
+    elseif command == 'AT MOST' then
+      -- A bound is kept when others have left meanwhile; only those who came break it.
+      is = redis.call('ZCARD', key) <= tonumber(seen) and seen or 'more'
     elseif argument == '' then
       is = redis.call(command, key)
     else

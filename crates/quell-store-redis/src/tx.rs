@@ -346,7 +346,7 @@ impl Rows for Tx {
         let mut call = self.script(Script::Running);
         call.arg(&queue);
         let running = reply::count(self.shared.link.read(For::Transactions, &call).await?)?;
-        self.look("ZCARD", self.keys().lease(&queue), String::new(), running.to_string());
+        self.look("AT MOST", self.keys().lease(&queue), String::new(), running.to_string());
         Ok(running)
     }
 
