@@ -1,6 +1,7 @@
 //! One transaction at work: the rows that were read, what the decisions made of them, and the end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use quell_core::clock::Timestamp;
 use quell_core::event::LaneKey;
@@ -10,6 +11,9 @@ use quell_core::working_set::{Inhabited, Kept, Numbers, WorkingSet};
 
 use crate::changes::{Changes, base_totals};
 use crate::rows::{Backend, Entries, Found, LaneAt, Rows, RowsResult, Span, Want};
+
+/// Transactions overlap by less than this.
+const OVERLAP: Duration = Duration::from_secs(30);
 
 pub(crate) struct Work {
     pub(crate) rows: Box<dyn Rows>,
@@ -54,6 +58,11 @@ impl Work {
     pub(crate) fn take_in(&mut self, lanes: Vec<LaneAt>) -> Vec<LaneKey> {
         let mut keys = Vec::with_capacity(lanes.len());
         for LaneAt { key, lane, entries } in lanes {
+            // Whoever held the lane before may have begun after this transaction: then it is as late as it was for them. A
+            // lane that is far ahead has seen a clock that was wrong; it keeps its own time, and the others theirs.
+            if lane.updated_at.since(self.now) <= OVERLAP {
+                self.now = self.now.max(lane.updated_at);
+            }
             keys.push(key.clone());
             if self.before.lanes.contains_key(&key) {
                 continue;

@@ -297,12 +297,16 @@ impl WorkingSet {
     }
 
     fn purge_dead(&mut self, now: Timestamp, actor: &str, place: usize) {
+        let now = self.time_in(now, &self.finished[place].key);
         let run = &mut self.finished[place];
         let made = lane::purged(&run.ended.run);
         run.ended.state = RunState::Cancelled;
         // Kept for the retention from now on, like everything discarded.
         run.ended.at = now;
         let (key, lane, count) = (run.key.clone(), run.lane, run.ended.run.count);
+        if let Some(l) = self.lanes.get_mut(&key) {
+            l.lane.updated_at = l.lane.updated_at.max(now);
+        }
         self.totals(&key).discarded_dead(count);
         self.record(now, &key, Some(lane), made, Some(actor));
     }

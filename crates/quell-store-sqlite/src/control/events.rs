@@ -249,6 +249,11 @@ fn purge_dead(
         let cancelled = Value::Integer(state_code(RunState::Cancelled));
         let id = tx.fresh();
         tx.execute(sql, [number(record.id), number(id), cancelled, at(tx.now)])?;
+        let now = at(tx.now);
+        tx.execute(
+            "UPDATE lane SET updated_at = max(updated_at, ?2) WHERE id = ?1",
+            [number(record.lane), now],
+        )?;
         tx.queue(queue)?.totals.discarded_dead(run.count);
         tx.audit(queue, Some(record.lane), &made, Some(actor))?;
     }
