@@ -389,7 +389,7 @@ impl WorkingSet {
     }
 
     /// Hands a due lane over, with its batch. Its events must be there: those of its current run, and the front of its
-    /// open run as far as [`Lane::wants`] says.
+    /// open run as far as its bounds, or those of the run that takes them in, allow, and one event behind it.
     pub fn hand_out(
         &mut self,
         now: Timestamp,

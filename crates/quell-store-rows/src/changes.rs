@@ -121,8 +121,9 @@ impl Delta {
 }
 
 impl Changes {
-    /// What has to be written to get from `before` to `after`. `entries` are those of the lanes that were read; lanes in
-    /// `lazy` keep an entry that would only move to later.
+    /// What has to be written to get from `before` to `after`. `entries` are those of the lanes that were read. With
+    /// `lazy`, an entry that would only move to later stays; those of `pushed` lanes are written although nothing else
+    /// changed.
     pub fn between(
         before: &WorkingSet,
         after: &WorkingSet,

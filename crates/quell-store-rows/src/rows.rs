@@ -4,7 +4,7 @@
 //! gets numbers, then writes: in this order, so that a number that was given later is larger within its lane.
 //!
 //! Locking may be real (PostgreSQL: row locks) or a promise that is checked at the end (Redis: versions). In both cases
-//! a transaction that cannot go on says [`Trouble::Again`] and is begun anew by [`crate::attempt`].
+//! a transaction that cannot go on says [`Trouble::Again`] and is begun anew by the verb that began it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

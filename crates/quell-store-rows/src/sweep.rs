@@ -89,8 +89,8 @@ pub(crate) async fn fire_and_enter(
         }
         want.aside_first.push(key);
     }
-    work.take_in_aside(ready);
-    work.take_in_schedules(fires);
+    work.take_in_aside(&ready);
+    work.take_in_schedules(&fires);
     work.find(&want, 16 + count * 10).await?;
     work.set.fire_and_enter(now, |_, _| true);
     if let Some(at) = work.commit(Index::Lazy).await? {

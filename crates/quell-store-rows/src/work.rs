@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::event::LaneKey;
 use quell_core::lane::{CurrentRun, Lane, OnFailed};
 use quell_core::lifecycle::RunState;
-use quell_core::working_set::{Inhabited, Kept, Numbers, WorkingSet};
+use quell_core::schedule::ScheduleRow;
+use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
 use crate::changes::{Changes, base_totals};
 use crate::rows::{Backend, Entries, Found, LaneAt, Rows, RowsResult, Span, Want};
@@ -23,6 +25,7 @@ pub(crate) struct Work {
     /// The same rows as they were read.
     before: WorkingSet,
     entries: BTreeMap<LaneKey, Entries>,
+    by_id: BTreeMap<u64, LaneKey>,
     /// Lanes whose entries are to be written although nothing else changed.
     pushed: BTreeSet<LaneKey>,
 }
@@ -50,6 +53,7 @@ impl Work {
             before: set.clone(),
             set,
             entries: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             pushed: BTreeSet::new(),
         })
     }
@@ -67,6 +71,7 @@ impl Work {
             if self.before.lanes.contains_key(&key) {
                 continue;
             }
+            self.by_id.insert(lane.id, key.clone());
             let inhabited = Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() };
             self.before.lanes.insert(key.clone(), inhabited.clone());
             self.set.lanes.insert(key.clone(), inhabited);
@@ -81,38 +86,27 @@ impl Work {
             return Ok(Found::default());
         }
         let mut found = self.rows.find(want, numbers).await?;
-        let by_id: BTreeMap<u64, LaneKey> =
-            self.before.lanes.iter().map(|(key, l)| (l.lane.id, key.clone())).collect();
         for (lane, kept) in &found.events {
-            if let Some(key) = by_id.get(lane) {
+            if let Some(key) = self.by_id.get(lane) {
                 put_event(&mut self.before, key, kept);
                 put_event(&mut self.set, key, kept);
             }
         }
         for set in [&mut self.before, &mut self.set] {
             for run in &found.runs {
-                let same = |r: &quell_core::working_set::FinishedRun| {
-                    (r.lane, r.ended.run.number) == (run.lane, run.ended.run.number)
-                };
+                let same = |r: &FinishedRun| (r.lane, r.ended.run.number) == (run.lane, run.ended.run.number);
                 if !set.finished.iter().any(same) {
                     set.finished.push(run.clone());
                 }
             }
             set.audit.extend(found.said.iter().cloned());
-            for aside in &found.aside {
-                if !set.aside.iter().any(|a| a.number == aside.number) {
-                    set.aside.push(aside.clone());
-                }
-            }
             for (run, row) in &found.steps {
                 set.steps.insert((*run, row.revision, row.name.clone()), row.clone());
             }
-            for row in &found.schedules {
-                let place = (row.schedule.tenant.clone(), row.schedule.name.clone());
-                set.schedules.insert(place, row.clone());
-            }
             set.paused_queues.extend(found.pauses.clone());
         }
+        self.take_in_aside(&found.aside);
+        self.take_in_schedules(&found.schedules);
         if let Numbers::SetApart(ranges) = &mut self.set.numbers {
             ranges.extend(found.numbers.drain(..));
         }
@@ -120,9 +114,9 @@ impl Work {
     }
 
     /// Takes events aside in that were read and locked.
-    pub(crate) fn take_in_aside(&mut self, aside: Vec<quell_core::aside::Aside>) {
+    pub(crate) fn take_in_aside(&mut self, aside: &[Aside]) {
         for set in [&mut self.before, &mut self.set] {
-            for aside in &aside {
+            for aside in aside {
                 if !set.aside.iter().any(|a| a.number == aside.number) {
                     set.aside.push(aside.clone());
                 }
@@ -130,11 +124,11 @@ impl Work {
         }
     }
 
-    pub(crate) fn take_in_schedules(&mut self, rows: Vec<quell_core::schedule::ScheduleRow>) {
+    pub(crate) fn take_in_schedules(&mut self, rows: &[ScheduleRow]) {
         for row in rows {
             let place = (row.schedule.tenant.clone(), row.schedule.name.clone());
             self.before.schedules.insert(place.clone(), row.clone());
-            self.set.schedules.insert(place, row);
+            self.set.schedules.insert(place, row.clone());
         }
     }
 
@@ -148,27 +142,28 @@ impl Work {
     }
 
     pub(crate) fn lane_by_id(&self, id: u64) -> Option<&Lane> {
-        self.set.lanes.values().map(|l| &l.lane).find(|lane| lane.id == id)
+        self.lane(self.by_id.get(&id)?)
     }
 
     /// Writes what changed and commits. Says when somebody has to be woken.
     pub(crate) async fn commit(self, index: Index) -> RowsResult<Option<Timestamp>> {
+        self.end(index, None).await
+    }
+
+    /// The same, and what is kept under this key without a lane goes, too.
+    pub(crate) async fn commit_erased(self, key: LaneKey) -> RowsResult<Option<Timestamp>> {
+        self.end(Index::Exact, Some(key)).await
+    }
+
+    async fn end(self, index: Index, erased: Option<LaneKey>) -> RowsResult<Option<Timestamp>> {
         let lazy = index == Index::Lazy;
-        let changes = Changes::between(&self.before, &self.set, &self.entries, lazy, &self.pushed);
+        let mut changes = Changes::between(&self.before, &self.set, &self.entries, lazy, &self.pushed);
+        if changes.erased.is_empty() {
+            changes.erased.extend(erased.map(|key| (key, None)));
+        }
         if changes.is_empty() {
             self.rows.rollback().await;
             return Ok(None);
-        }
-        let wake = wake_at(self.now, &changes, &self.before);
-        self.rows.commit(changes).await?;
-        Ok(wake)
-    }
-
-    /// The same with lanes that the working set does not know to be gone.
-    pub(crate) async fn commit_erased(self, key: LaneKey) -> RowsResult<Option<Timestamp>> {
-        let mut changes = Changes::between(&self.before, &self.set, &self.entries, false, &self.pushed);
-        if changes.erased.is_empty() {
-            changes.erased.push((key, None));
         }
         let wake = wake_at(self.now, &changes, &self.before);
         self.rows.commit(changes).await?;
