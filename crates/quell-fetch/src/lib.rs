@@ -1,0 +1,6 @@
+#[allow(dead_code)]
+mod cache;
+mod call;
+mod clock;
+mod guard;
+pub use call::*;pub use guard::*;
