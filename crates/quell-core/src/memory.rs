@@ -10,13 +10,13 @@ use std::task::{Poll, Waker};
 use async_trait::async_trait;
 
 use crate::clock::{Clock, Timestamp};
-use crate::error::{StoreError, StoreResult};
+use crate::error::StoreResult;
 use crate::inspect::{Inspect, Inspected};
 use crate::limits;
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, Durability,
-    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept, Wakeups,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
+    StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use crate::working_set::{Numbers, Report, WorkingSet};
 
@@ -60,6 +60,9 @@ impl MemoryStore {
         let told = last(&world).max(last(&backup.0));
         *world = backup.0.clone();
         world.numbers = Numbers::Last(told + limits::EPOCH_JUMP);
+        for source in world.sources.values_mut() {
+            source.probe = None;
+        }
         for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
             let inhabited = world.lanes.get_mut(&key).expect("it was listed above");
             if let Some(step) = inhabited.lane.restored(now) {
@@ -88,10 +91,7 @@ impl Store for MemoryStore {
 
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
         let (now, mut world) = self.world();
-        let lost = || StoreError::lost_lease(request.run_id, request.token);
-        let lane = &mut world.lane_of(request.run_id.lane).ok_or_else(lost)?.1.lane;
-        let beat = lane.extend(now, request.run_id.number, request.token, request.lease);
-        beat.map(Extended::from).map_err(|_| lost())
+        world.extend(now, &request)
     }
 
     async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
@@ -105,6 +105,14 @@ impl Store for MemoryStore {
         request.check()?;
         let (now, mut world) = self.world();
         world.step(now, request)
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        request.check()?;
+        let (now, mut world) = self.world();
+        let answer = world.source(now, request)?;
+        self.bell.ring();
+        Ok(answer)
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
@@ -124,6 +132,7 @@ impl Store for MemoryStore {
             }
         }
         swept.more |= world.fire_and_enter(now, |_, _| true);
+        swept.more |= world.forget_answers(now);
         if let Some(retention) = request.retention {
             world.forget(now.before(retention), &mut swept);
         }

@@ -1,0 +1,4 @@
+//! The outgoing client against real sockets on this machine.
+
+mod guard;
+mod server;
