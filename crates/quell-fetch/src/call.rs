@@ -40,7 +40,7 @@ pub const USER_AGENT: &str = concat!("quell/", env!("CARGO_PKG_VERSION"));
 pub struct HttpSettings {
     /// For the name, the connection and TLS together; default 5 s.
     pub connect_timeout: Duration,
-    /// From the first byte sent to the last byte read; default 30 s, half of a default lease.
+    /// From the first byte sent to the last byte read; default 20 s, so that it ends before its flight does.
     pub timeout: Duration,
     /// Bytes of a body after decompression; default 1 MiB, at most 8 MiB.
     pub body_bytes_max: usize,
@@ -50,7 +50,7 @@ impl Default for HttpSettings {
     fn default() -> Self {
         HttpSettings {
             connect_timeout: Duration::from_secs(5),
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(20),
             body_bytes_max: BODY_BYTES_DEFAULT,
         }
     }
