@@ -141,8 +141,9 @@ impl Kept {
         kept.judged(reply.headers.get(header::AGE), now)
     }
 
+    /// None for what is not of this form: it is fetched anew.
     pub(crate) fn read(value: serde_json::Value) -> Option<Kept> {
-        serde_json::from_value(value).ok().filter(|kept: &Kept| kept.form == FORM)
+        serde_json::from_value(value).ok().filter(|kept: &Kept| kept.form == FORM && kept.reply().is_some())
     }
 
     pub(crate) fn value(&self) -> serde_json::Value {
@@ -350,7 +351,8 @@ mod tests {
         const NOT_KEPT: Option<Option<u64>> = None;
         const SILENT: Option<Option<u64>> = Some(None);
         const DATE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        let cases: &[(&[(&str, &str)], Option<Option<u64>>)] = &[
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<Option<u64>>);
+        let cases: &[Case<'_>] = &[
             (&[], SILENT),
             (&[("etag", "\"1\"")], SILENT),
             (&[("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")], SILENT),
@@ -479,9 +481,10 @@ mod tests {
             let served = again.reply().unwrap();
             assert_eq!((served.body.as_slice(), served.headers.len()), (body, 1));
         }
-        let mut other = serde_json::json!({ "form": 2 });
-        assert_eq!(Kept::read(other.take()), None);
-        let broken = Kept { body: Body::Base64("?".into()), ..kept(&[]).unwrap() };
-        assert_eq!(broken.reply(), None);
+        let good = kept(&[]).unwrap();
+        let broken = Kept { body: Body::Base64("?".into()), ..good.clone() };
+        for other in [broken.value(), Kept { form: 2, ..good }.value(), serde_json::json!("text")] {
+            assert_eq!(Kept::read(other), None);
+        }
     }
 }

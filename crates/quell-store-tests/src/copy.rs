@@ -19,6 +19,7 @@ use quell_core::inspect::{AuditFilter, Inspect, Inspected, LaneFilter, RunFilter
 use quell_core::lane::OnFailed;
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::{
     AppendRequest, ClaimQueues, ClaimRequest, ControlAction, PurgeWhat, RunPolicy, SettleRequest, StepAction,
     StepAnswer, StepRow, Store, SweepRequest,
@@ -496,6 +497,10 @@ impl Portable for Through {
 
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>> {
         self.inner.trail(after, most).await
+    }
+
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        self.inner.cached(after, most).await
     }
 
     async fn put(&self, mut rows: Vec<Row>) -> StoreResult<()> {

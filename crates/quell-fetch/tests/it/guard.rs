@@ -208,7 +208,7 @@ fn forbidden_urls() -> Vec<(&'static str, Refused)> {
 }
 
 fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
+    text.parse().expect("the addresses of tests are good ones")
 }
 
 fn why_of(refused: &Refused) -> &'static str {
@@ -362,14 +362,13 @@ fn the_configuration_excepts_exact_targets_and_ranges() {
 }
 
 /// Answers each question for a name with the next of its answers, the last one for ever.
-#[derive(Default)]
-struct Names {
+pub(crate) struct Names {
     answers: HashMap<&'static str, Vec<Vec<SocketAddr>>>,
     asked: AtomicUsize,
 }
 
 impl Names {
-    fn of(name: &'static str, answers: &[&[&str]]) -> Arc<Names> {
+    pub(crate) fn of(name: &'static str, answers: &[&[&str]]) -> Arc<Names> {
         let addresses = |texts: &&[&str]| texts.iter().map(|t| SocketAddr::new(ip(t), 0)).collect();
         let answers = HashMap::from([(name, answers.iter().map(addresses).collect())]);
         Arc::new(Names { answers, asked: AtomicUsize::new(0) })
@@ -389,7 +388,7 @@ impl Resolve for Names {
 }
 
 fn http_with(names: Arc<Names>, allow: Allow) -> Http {
-    Http::with_names(Guard::new(allow), &HttpSettings::default(), names).unwrap()
+    Http::with_names(Guard::new(allow), &HttpSettings::default(), names).expect("the defaults are good")
 }
 
 #[tokio::test]

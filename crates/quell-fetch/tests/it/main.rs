@@ -1,4 +1,9 @@
 //! The outgoing client against real sockets on this machine.
 
+#![expect(clippy::disallowed_methods, reason = "real servers are waited for in real time")]
+
+mod call;
+mod fetch;
 mod guard;
 mod server;
+mod world;

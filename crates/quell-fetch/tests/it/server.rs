@@ -19,7 +19,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Answers the n-th request, counted from 0, with what `answer` makes of its head. One request per connection; an
-    /// empty answer means silence until the client gives up.
+    /// empty answer means silence until the client gives up. Paths that begin with `/slow` take a tenth of a second.
     pub(crate) async fn start(
         at: &str,
         answer: impl Fn(usize, &str) -> Vec<u8> + Send + Sync + 'static,
@@ -79,6 +79,9 @@ async fn serve(mut stream: TcpStream, heard: Arc<Mutex<Vec<String>>>, answer: Ar
         heard.len() - 1
     };
     let bytes = answer(number, &head);
+    if head.starts_with("get /slow") {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     if bytes.is_empty() {
         // Nothing more is sent; the client closes when it has waited enough.
         let _ = stream.read(&mut byte).await;
