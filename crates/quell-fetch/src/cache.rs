@@ -213,7 +213,11 @@ impl Kept {
             Body::Text(text) => text.clone().into_bytes(),
             Body::Base64(text) => STANDARD.decode(text).ok()?,
         };
-        Some(Reply { status: StatusCode::from_u16(self.status).ok()?, headers: header_map(&self.headers), body })
+        Some(Reply {
+            status: StatusCode::from_u16(self.status).ok()?,
+            headers: header_map(&self.headers),
+            body,
+        })
     }
 
     /// Computes the freshness; none when the rules forbid to keep it, or when it would never be used.
@@ -230,7 +234,8 @@ impl Kept {
             return None;
         }
         let fresh = policy.time_to_live(now).min(limits::CACHE_TTL_MAX);
-        self.fresh_ms = if silent { None } else { Some(u64::try_from(fresh.as_millis()).unwrap_or(u64::MAX)) };
+        self.fresh_ms =
+            if silent { None } else { Some(u64::try_from(fresh.as_millis()).unwrap_or(u64::MAX)) };
         (silent || !fresh.is_zero() || self.has_validator()).then_some(self)
     }
 
@@ -439,7 +444,8 @@ mod tests {
     #[test]
     fn the_younger_demand_counts() {
         let minute = kept(&[("cache-control", "max-age=60")]).unwrap();
-        let seconds = |headers: &[(&str, &str)]| minute.fresh_for(&call(headers)).map(|age| age.as_secs_f64());
+        let seconds =
+            |headers: &[(&str, &str)]| minute.fresh_for(&call(headers)).map(|age| age.as_secs_f64());
         assert_eq!(seconds(&[]), Some(60.0));
         assert_eq!(seconds(&[("cache-control", "max-age=10")]), Some(10.0));
         assert_eq!(seconds(&[("cache-control", "max-age=100")]), Some(60.0));
@@ -450,7 +456,8 @@ mod tests {
 
     #[test]
     fn a_question_carries_the_validators_and_a_304_renews_the_headers() {
-        let old = kept(&[("etag", "W/\"1\""), ("cache-control", "max-age=1"), ("content-type", "text/x")]).unwrap();
+        let old =
+            kept(&[("etag", "W/\"1\""), ("cache-control", "max-age=1"), ("content-type", "text/x")]).unwrap();
         let question = old.question(&call(&[("accept", "a")]));
         assert_eq!(question.headers[header::IF_NONE_MATCH], "W/\"1\"");
         assert_eq!(question.headers.len(), 2);
@@ -470,7 +477,8 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_small_and_read_again() {
-        let mut answer = reply(200, &[("content-type", "text/x"), ("set-cookie", "secret"), ("x-trace", "1")]);
+        let mut answer =
+            reply(200, &[("content-type", "text/x"), ("set-cookie", "secret"), ("x-trace", "1")]);
         let asked = call(&[("authorization", "secret"), ("accept", "a")]);
         for body in ["text".as_bytes(), &[0xff, 0, 1]] {
             answer.body = body.to_vec();

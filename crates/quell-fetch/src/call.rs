@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, StatusCode};
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::guard::{Forbidden, Guard, GuardedNames, Refused, SystemNames};
@@ -44,6 +45,9 @@ pub struct HttpSettings {
     pub timeout: Duration,
     /// Bytes of a body after decompression; default 1 MiB, at most 8 MiB.
     pub body_bytes_max: usize,
+    /// Whose certificates are believed besides the system's: the authority of one's own company. None by default, and
+    /// there is no way to believe everybody.
+    pub authorities: Vec<CertificateDer<'static>>,
 }
 
 impl Default for HttpSettings {
@@ -52,6 +56,7 @@ impl Default for HttpSettings {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(20),
             body_bytes_max: BODY_BYTES_DEFAULT,
+            authorities: Vec::new(),
         }
     }
 }
@@ -140,7 +145,7 @@ impl Http {
                 "a cap of {asked} bytes for answers: it must be between 1 and {BODY_BYTES_MAX}"
             )));
         }
-        let tls = tls()?;
+        let tls = tls(&settings.authorities)?;
         let build = |names: Arc<dyn Resolve>| {
             reqwest::Client::builder()
                 .tls_backend_preconfigured(tls.clone())
@@ -174,9 +179,7 @@ impl Http {
         // The resolver has vetted what was connected to; this would only see a mistake of ours.
         if let (false, Some(peer)) = (admitted.listed, response.remote_addr()) {
             let address = peer.ip();
-            self.guard
-                .address(address)
-                .map_err(|Forbidden { why }| Refused::Address { address, why })?;
+            self.guard.address(address).map_err(|Forbidden { why }| Refused::Address { address, why })?;
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         let body = self.read(response).await?;
@@ -208,12 +211,16 @@ impl Http {
 
 /// Ring and the certificates of the system, as everywhere in Quell. Without any certificate https fails, plain http
 /// works: a development machine may have none.
-fn tls() -> Result<ClientConfig, CallError> {
+fn tls(authorities: &[CertificateDer<'static>]) -> Result<ClientConfig, CallError> {
+    let refused = |error| CallError::Invalid(format!("TLS cannot be set up: {error}"));
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for authority in authorities {
+        roots.add(authority.clone()).map_err(refused)?;
+    }
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| CallError::Invalid(format!("TLS cannot be set up: {error}")))?
+        .map_err(refused)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

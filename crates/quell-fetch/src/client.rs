@@ -348,7 +348,10 @@ impl Fetcher {
 enum Recalled {
     Answer(Reply),
     /// Fetch it, and end the flight with what came, if there is one.
-    Fetch { keep: bool, stale: Option<Kept> },
+    Fetch {
+        keep: bool,
+        stale: Option<Kept>,
+    },
     /// Somebody else is fetching it, or has just done so.
     Wait,
 }
@@ -397,16 +400,19 @@ fn verdict_of(result: &Result<Reply, CallError>, now: SystemTime) -> Option<Sour
 }
 
 /// `Retry-After` as a time span within our bounds. A date is compared with the answer's own, so that only the source's
-/// clock counts; what is neither a number nor a date says nothing.
+/// clock counts. A time that has passed is the shortest wait; what is neither a number nor a date says nothing.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let date = |name| text(name).and_then(|text| httpdate::parse_http_date(text).ok());
     let said = text(header::RETRY_AFTER)?;
-    let wait = if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) {
-        Duration::from_secs(said.parse().unwrap_or(u64::MAX))
-    } else {
+    let digits = said.strip_prefix('-').unwrap_or(said);
+    let wait = if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let then = date(header::RETRY_AFTER)?;
         then.duration_since(date(header::DATE).unwrap_or(now)).unwrap_or_default()
+    } else if said == digits {
+        Duration::from_secs(digits.parse().unwrap_or(u64::MAX))
+    } else {
+        Duration::ZERO
     };
     Some(wait.clamp(RETRY_AFTER_MIN, limits::SOURCE_RETRY_AFTER_MAX))
 }
@@ -434,7 +440,8 @@ mod tests {
             ("0", Some(1)),
             ("1000000000000", Some(day)),
             ("99999999999999999999999999", Some(day)),
-            ("-5", None),
+            ("-5", Some(1)),
+            ("-", None),
             ("soon", None),
             ("", None),
             ("1.5", None),
@@ -442,7 +449,7 @@ mod tests {
             ("Sunday, 06-Nov-94 08:50:37 GMT", Some(60)),
             ("Sun Nov  6 08:50:37 1994", Some(60)),
             ("Sun, 06 Nov 1994 08:49:00 GMT", Some(1)),
-            ("Sun, 06 Nov 2094 08:49:00 GMT", Some(day)),
+            ("Sat, 06 Nov 2094 08:49:00 GMT", Some(day)),
         ];
         for (said, expected) in cases {
             assert_eq!(read(said, None), expected, "{said}");
@@ -460,7 +467,11 @@ mod tests {
             _ => None,
         };
         let status = |code| {
-            kind(Ok(Reply { status: StatusCode::from_u16(code).unwrap(), headers: HeaderMap::new(), body: vec![] }))
+            kind(Ok(Reply {
+                status: StatusCode::from_u16(code).unwrap(),
+                headers: HeaderMap::new(),
+                body: vec![],
+            }))
         };
         for code in [200, 204, 301, 304, 400, 401, 403, 404, 408, 410, 425, 428, 431] {
             assert_eq!(status(code), None, "{code}");

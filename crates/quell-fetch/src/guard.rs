@@ -262,17 +262,23 @@ fn target_of(entry: &str) -> Option<(String, u16)> {
     whole.then(|| (plain_host(&url), port))
 }
 
-const LOCAL_NAMES: &[&str] =
-    &["localhost", "localhost.localdomain", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"];
+const LOCAL_NAMES: &[&str] = &[
+    "localhost",
+    "localhost.localdomain",
+    "localhost6",
+    "localhost6.localdomain6",
+    "ip6-localhost",
+    "ip6-loopback",
+];
 
 /// Ports of protocols that a forged HTTP request can speak to, or be mistaken by. The first part are the ports that
 /// browsers refuse for the same reason (the WHATWG list); then come stores and administration ports. An operator who
 /// runs HTTP on one of them lists the target.
 const OTHER_PROTOCOLS: &[u16] = &[
-    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104,
-    109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526,
-    530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659,
-    4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103,
+    104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514,
+    515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723,
+    2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
     // Windows shares and remote desktops, Docker, databases, caches, queues and coordinators.
     445, 1433, 1521, 2181, 2375, 2376, 2379, 2380, 3306, 3389, 5432, 5672, 5900, 5984, 6379, 6380, 6443, 9042,
     9092, 9200, 9300, 10250, 11211, 26379, 27017,
@@ -323,8 +329,14 @@ const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
 const FORBIDDEN_V6: &[(Ipv6Net, &str)] = &[
     (Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 128), "this host"),
     (Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128), "loopback"),
-    (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96), "an IPv4 address in disguise (mapped)"),
-    (Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96), "an IPv4 address in disguise (translated)"),
+    (
+        Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96),
+        "an IPv4 address in disguise (mapped)",
+    ),
+    (
+        Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96),
+        "an IPv4 address in disguise (translated)",
+    ),
     (v6([0, 0, 0, 0], 96), "an IPv4 address in disguise (compatible)"),
     (v6([0x64, 0xff9b, 0, 0], 96), "an IPv4 address in disguise (NAT64)"),
     (v6([0x64, 0xff9b, 1, 0], 48), "an IPv4 address in disguise (local NAT64)"),

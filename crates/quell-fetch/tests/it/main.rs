@@ -6,4 +6,5 @@ mod call;
 mod fetch;
 mod guard;
 mod server;
+mod tls;
 mod world;

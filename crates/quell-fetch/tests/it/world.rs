@@ -8,15 +8,17 @@ use async_trait::async_trait;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::{ManualClock, Timestamp};
 use quell_core::error::{StoreError, StoreResult};
-use quell_core::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, SourceName};
+use quell_core::event::{
+    AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName, SourceName,
+};
 use quell_core::inspect::{Inspect, Inspected, SourceFilter, SourceRow};
 use quell_core::memory::MemoryStore;
 use quell_core::outcome::Outcome;
 use quell_core::source::{SourceRules, SourceVerdict};
 use quell_core::store::{
-    AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction, Controlled, Description,
-    ExtendRequest, Extended, Held, HoldRequest, RunPolicy, SettleRequest, Settled, SourceAction, SourceAnswer,
-    SourceRequest, StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
+    AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction, Controlled,
+    Description, ExtendRequest, Extended, Held, HoldRequest, RunPolicy, SettleRequest, Settled, SourceAction,
+    SourceAnswer, SourceRequest, StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use quell_core::window::Window;
 use quell_fetch::{Allow, Fetcher, Guard, Http, HttpSettings};
@@ -52,7 +54,11 @@ impl World {
     pub(crate) async fn new(rules: SourceRules) -> World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_700_000_000_000)));
         let log = Log::default();
-        let store = Watched { inner: MemoryStore::new(clock.clone()), log: log.clone(), mute: AtomicBool::new(false) };
+        let store = Watched {
+            inner: MemoryStore::new(clock.clone()),
+            log: log.clone(),
+            mute: AtomicBool::new(false),
+        };
         let world = World { clock, store: Arc::new(store), log, made: AtomicU64::new(0) };
         let action = ControlAction::PutSource { name: shop(), rules };
         let control = Control { actor: "test".into(), action };
