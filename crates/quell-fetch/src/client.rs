@@ -191,10 +191,20 @@ impl Fetcher {
         loop {
             match self.recall(key, call).await? {
                 Recalled::Answer(reply) => return Ok(fetched(reply, Origin::Cache)),
-                Recalled::Fetch { keep: false, .. } => {
-                    return Ok(fetched(self.request(call).await?, Origin::Source));
+                Recalled::Off => return Ok(fetched(self.request(call).await?, Origin::Source)),
+                Recalled::Fly(stale) => {
+                    let landed = self.ask_source(call, stale).await;
+                    let keep = landed.as_ref().ok().and_then(|landed| landed.keep.as_ref());
+                    self.land(key, keep).await?;
+                    return landed.map(|landed| landed.fetched);
                 }
-                Recalled::Fetch { keep: true, stale } => return self.fly(key, call, stale).await,
+                Recalled::Replace => {
+                    let landed = self.ask_source(call, None).await?;
+                    if let Some(kept) = &landed.keep {
+                        self.land(key, Some(kept)).await?;
+                    }
+                    return Ok(landed.fetched);
+                }
                 Recalled::Wait if waited >= FLIGHT_WAIT_MAX => return Err(FetchError::Busy),
                 Recalled::Wait => {
                     clock::sleep(pause).await;
@@ -211,20 +221,16 @@ impl Fetcher {
         let recall = |ttl| SourceAction::Recall { key: key.to_owned(), ttl };
         let kept = match self.ask(recall(self.ttl)).await? {
             SourceAnswer::Hit(value) => Kept::read(value).filter(|kept| kept.fits(call)),
-            SourceAnswer::Fetch { until } => {
-                return Ok(Recalled::Fetch { keep: until.is_some(), stale: None });
-            }
+            SourceAnswer::Fetch { until: Some(_) } => return Ok(Recalled::Fly(None)),
+            SourceAnswer::Fetch { until: None } => return Ok(Recalled::Off),
             _ => return Ok(Recalled::Wait),
         };
-        // Another variant, or a form that is not ours: fetched beside it, and kept in its place.
-        let Some(kept) = kept else { return Ok(Recalled::Fetch { keep: true, stale: None }) };
+        let Some(kept) = kept else { return Ok(Recalled::Replace) };
         let served = match kept.fresh_for(call) {
             None => Some(kept),
             Some(age) => match self.ask(recall(Some(self.bounded(age)))).await? {
                 SourceAnswer::Hit(value) => Kept::read(value).filter(|kept| kept.fits(call)),
-                SourceAnswer::Fetch { .. } => {
-                    return Ok(Recalled::Fetch { keep: true, stale: Some(kept) });
-                }
+                SourceAnswer::Fetch { .. } => return Ok(Recalled::Fly(Some(kept))),
                 _ => None,
             },
         };
@@ -234,14 +240,7 @@ impl Fetcher {
         })
     }
 
-    /// Fetches for all who wait: asks whether an old answer has changed, or for a new one, and keeps what may be kept.
-    async fn fly(&self, key: &str, call: &Call, stale: Option<Kept>) -> Result<Fetched, FetchError> {
-        let landed = self.ask_source(call, stale).await;
-        let keep = landed.as_ref().ok().and_then(|landed| landed.keep.as_ref());
-        self.land(key, keep).await?;
-        landed.map(|landed| landed.fetched)
-    }
-
+    /// Asks whether an old answer has changed, or for a new one.
     async fn ask_source(&self, call: &Call, stale: Option<Kept>) -> Result<Landed, FetchError> {
         if let Some(kept) = stale {
             let reply = self.request(&kept.question(call)).await?;
@@ -347,11 +346,12 @@ impl Fetcher {
 /// What a look into the cache says.
 enum Recalled {
     Answer(Reply),
-    /// Fetch it, and end the flight with what came, if there is one.
-    Fetch {
-        keep: bool,
-        stale: Option<Kept>,
-    },
+    /// Fetch it for all who wait: ask about this old one, or for a new one.
+    Fly(Option<Kept>),
+    /// Another variant is kept, or a form that is not ours: fetch this one, and keep it in the place of that.
+    Replace,
+    /// The source has no cache.
+    Off,
     /// Somebody else is fetching it, or has just done so.
     Wait,
 }

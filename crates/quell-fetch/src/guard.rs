@@ -51,7 +51,8 @@ pub enum Refused {
     Address { address: IpAddr, why: &'static str },
     #[error("{name} is not allowed: it is {why}")]
     Name { name: String, why: &'static str },
-    #[error("{name} is not allowed: it has the address {address}, which is {why}")]
+    /// The text leaves the address out: whoever chose the name must not learn what it means inside.
+    #[error("{name} is not allowed: an address of it is {why}")]
     Resolved { name: String, address: IpAddr, why: &'static str },
 }
 

@@ -231,6 +231,25 @@ async fn credentials_and_variants_do_not_share_answers() {
 }
 
 #[tokio::test]
+async fn a_variant_that_cannot_be_had_does_not_cost_the_one_that_is_kept() {
+    let world = World::new(free()).await;
+    let server = heard(&world.log, |_, head| match head.contains("accept-language: de") {
+        true => answer("200 OK", &[("vary", "accept-language")], "gut"),
+        false => answer("500 Error", &[], ""),
+    })
+    .await;
+    let batch = world.run().await;
+    let fetcher = world.fetcher(&batch);
+    let get = async |language: &str| {
+        let call = Call::get(server.url("/")).header(header::ACCEPT_LANGUAGE, language.parse().unwrap());
+        fetcher.fetch(call).await.map(|fetched| fetched.origin)
+    };
+    assert_eq!(get("de").await, Ok(Origin::Source));
+    assert!(get("en").await.is_err());
+    assert_eq!(get("de").await, Ok(Origin::Cache));
+}
+
+#[tokio::test]
 async fn a_429_silences_the_source_for_as_long_as_it_asks() {
     let world = World::new(free()).await;
     let server = heard(&world.log, |_, _| answer("429 Slow Down", &[("retry-after", "7")], "")).await;
@@ -404,6 +423,54 @@ async fn when_a_flight_fails_the_next_one_flies() {
     let answers = join_all(fetchers.iter().map(|fetcher| fetcher.get(&url))).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 1);
     assert_eq!(server.connections(), 2, "one that failed, one for the two others");
+}
+
+/// The flight of a worker that is not heard of again.
+async fn abandoned_flight(world: &World, url: &str) {
+    let batch = world.run().await;
+    let (fetcher, url) = (world.fetcher(&batch), url.to_owned());
+    let task = tokio::spawn(async move { fetcher.get(&url).await });
+    while !world.log.lock().unwrap().contains(&"request") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    world.happened();
+}
+
+#[tokio::test]
+async fn a_flight_whose_worker_died_is_waited_for_until_its_end_and_no_longer() {
+    let world = World::new(free()).await;
+    let server = heard(&world.log, |n, _| if n == 0 { Vec::new() } else { ok("good") }).await;
+    let url = server.url("/");
+    abandoned_flight(&world, &url).await;
+    let batch = world.run().await;
+    let fetcher = world.fetcher(&batch);
+    let clock = world.clock.clone();
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(server.connections(), 1, "it waits");
+        clock.advance(Duration::from_secs(30));
+    };
+    let (answer, ()) = tokio::join!(fetcher.get(&url), later);
+    assert_eq!(told(&answer.unwrap()), ("good", Origin::Source));
+}
+
+#[tokio::test]
+async fn whoever_waited_for_two_flights_hands_its_lane_back() {
+    let world = World::new(free()).await;
+    let server = heard(&world.log, |_, _| Vec::new()).await;
+    let url = server.url("/");
+    abandoned_flight(&world, &url).await;
+    let batch = world.run().await;
+    let fetcher = world.fetcher(&batch);
+    // The store's clock stands still, so the flight never ends; the minute passes at once.
+    tokio::time::pause();
+    let error = fetcher.get(&url).await.unwrap_err();
+    assert_eq!(error, FetchError::Busy);
+    let outcome = fetcher.outcome(&error);
+    assert_eq!((outcome.verdict, outcome.source), (Verdict::Release, SourceReport::Unused));
+    assert!(world.happened().len() < 300, "it does not look too often");
 }
 
 #[tokio::test]
