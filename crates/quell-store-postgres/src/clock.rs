@@ -17,3 +17,9 @@ pub(crate) async fn wait(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "the one place where this store waits")]
     tokio::time::sleep(time).await;
 }
+
+/// For how long a place in an index has been remembered (`floors.rs`).
+pub(crate) fn now() -> tokio::time::Instant {
+    #[expect(clippy::disallowed_methods, reason = "measures how old a memory is, and nothing else")]
+    tokio::time::Instant::now()
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
+use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
 use quell_core::lifecycle::RunState;
 use quell_core::working_set::FinishedRun;
@@ -331,7 +332,10 @@ impl Tx {
     /// Writes everything and commits. Whatever happens, the transaction has ended then.
     pub(crate) async fn write(mut self: Box<Self>, changes: Changes) -> RowsResult<()> {
         match self.prepare(&changes).await {
-            Ok((requests, queues)) => self.finish(requests, queues, left_behind(&changes)).await,
+            Ok((requests, queues)) => {
+                let leases = first_leases(&changes);
+                self.finish(requests, queues, left_behind(&changes), leases).await
+            }
             Err(Stop::Failed(error)) => {
                 let told = trouble(&error);
                 self.give_up(&error).await;
@@ -421,6 +425,7 @@ impl Tx {
         requests: Vec<Request>,
         queues: BTreeMap<Names, Known>,
         left: u64,
+        leases: BTreeMap<Names, Timestamp>,
     ) -> RowsResult<()> {
         let together = self.connection()?.together(&requests, Some("COMMIT")).await;
         let (answers, committed) = match together {
@@ -450,6 +455,9 @@ impl Tx {
             return Err(told);
         }
         for (names, known) in queues {
+            if let Some(until) = leases.get(&names) {
+                self.shared.floors.leased(known.id, *until);
+            }
             self.shared.queues.put(names, known);
         }
         self.shared.left.entries.fetch_add(left, Ordering::Relaxed);
@@ -497,6 +505,18 @@ impl From<crate::queues::Fault> for Stop {
 fn left_behind(changes: &Changes) -> u64 {
     let moved = |w: &&LaneWrite| w.was.is_some_and(|was| was != w.entries);
     changes.lanes.iter().filter(moved).count() as u64
+}
+
+/// When the first of the new leases of each queue ends.
+fn first_leases(changes: &Changes) -> BTreeMap<Names, Timestamp> {
+    let mut first: BTreeMap<Names, Timestamp> = BTreeMap::new();
+    for write in &changes.lanes {
+        if let Some(until) = write.entries.lease {
+            let names = (write.key.tenant.clone(), write.key.queue.clone());
+            first.entry(names).and_modify(|known| *known = until.min(*known)).or_insert(until);
+        }
+    }
+    first
 }
 
 /// Every queue that changes name, in one order for everybody.

@@ -2,7 +2,7 @@
 //!
 //! The decisions are those of `quell-core`, and the order of things is in `quell-store-rows`; here is how rows are found,
 //! locked and written. Follow one request: [`PostgresStore`] → `quell_store_rows` → `tx.rs` (lanes are locked) → `find.rs`
-//! (what belongs to them is read) → `commit.rs` (everything is written at once). What waits is in `outlook.rs`, the
+//! (what belongs to them is read) → `commit.rs` (everything is written at once). What waits is in `outlook.rs` and `floors.rs`, the
 //! retention in `sweep.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
 //!
 //! Durable: an answer is given only after the COMMIT has returned, and what that is worth on this server is read back.
@@ -24,6 +24,7 @@ use quell_store_rows::rows::{Backend, Outlook, Rows, RowsResult};
 use tokio::task::JoinHandle;
 
 use crate::connection::Connections;
+use crate::floors::Floors;
 use crate::queues::Queues;
 use crate::tx::{Skipped, Tx};
 use crate::upkeep::Left;
@@ -35,6 +36,7 @@ mod connection;
 mod copy;
 mod error;
 mod find;
+mod floors;
 mod health;
 mod inspect;
 mod migrate;
@@ -71,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) skipped: Skipped,
     pub(crate) channel: String,
     pub(crate) left: Arc<Left>,
+    pub(crate) floors: Arc<Floors>,
 }
 
 impl PostgresStore {
@@ -81,7 +84,6 @@ impl PostgresStore {
         let description = health::describe(&connections, &options).await?;
         migrate::migrate(&connections, &options).await?;
         let channel = format!("quell_{}", options.schema);
-        let bell = Bell::new();
         let line = wake::Line {
             config: options.listen.clone().unwrap_or_else(|| options.config.clone()),
             tls: tls::connector(&options)?,
@@ -89,6 +91,8 @@ impl PostgresStore {
             name: health::own_name(),
         };
         let left = Arc::new(Left::default());
+        let floors = Arc::new(Floors::default());
+        let bell = Bell::new(floors.clone());
         let tasks = [
             tokio::spawn(wake::run(bell.clone(), line)),
             tokio::spawn(upkeep::run(left.clone(), connections.clone())),
@@ -101,6 +105,7 @@ impl PostgresStore {
             skipped: Skipped::default(),
             channel,
             left,
+            floors,
         });
         let rows = RowStore::new(Arc::new(Postgres(shared.clone())));
         Ok(Arc::new(PostgresStore { rows, shared, tasks }))
@@ -143,8 +148,8 @@ impl Backend for Postgres {
         Ok(Box::new(Tx::begin(&self.0).await?))
     }
 
-    async fn outlook(&self) -> StoreResult<Outlook> {
-        outlook::outlook(&self.0).await
+    async fn outlook(&self, bounded: bool) -> StoreResult<Outlook> {
+        outlook::outlook(&self.0, bounded).await
     }
 
     async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {

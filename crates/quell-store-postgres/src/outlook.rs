@@ -5,43 +5,53 @@ use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::limits;
 use quell_store_rows::rows::{Outlook, QueueOutlook};
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
 use crate::Shared;
 use crate::connection::{Connection, Sql};
 use crate::error::not_done;
+use crate::floors::Start;
 use crate::options::StatementMode;
 use crate::rows::{count, get, maybe_time, queue_name, tenant};
 use crate::tx::store_time;
 
-/// Leases are counted up to here: whoever is bounded by more than that is counted exactly when it claims.
+/// Leases are counted for those who are bounded by their number, and up to here: whoever is bounded by more than that is
+/// counted exactly when it claims. Looks begin at the floors (`floors.rs`).
 static OUTLOOK: Sql = Sql {
     text: "WITH moment AS MATERIALIZED (
              SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset, sealed FROM quell.meta)
            SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
              EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
-             (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r),
+             CASE WHEN $4 THEN (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r)
+                  ELSE 0 END,
              ARRAY(SELECT (SELECT due_at FROM quell.due
-                           WHERE queue_id = q.id AND priority = p ORDER BY due_at LIMIT 1)
+                           WHERE queue_id = q.id AND priority = p AND due_at >= coalesce(f.due, -9223372036854775808)
+                           ORDER BY due_at LIMIT 1)
                    FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
-             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id ORDER BY lease_at LIMIT 1),
-             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at > m.clock + m.test_offset
+             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
+              ORDER BY lease_at LIMIT 1),
+             (SELECT lease_at FROM quell.lease
+              WHERE queue_id = q.id AND lease_at > greatest(m.clock + m.test_offset, f.lease - 1)
               ORDER BY lease_at LIMIT 1),
              (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
              (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)
-           , m.sealed FROM moment m LEFT JOIN quell.queue q ON true",
-    types: &[],
+           , m.sealed FROM moment m LEFT JOIN quell.queue q ON true
+           LEFT JOIN unnest($1::int[], $2::bigint[], $3::bigint[]) AS f(queue_id, due, lease) ON f.queue_id = q.id",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL],
 };
 
-pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
+pub(crate) async fn outlook(shared: &Shared, bounded: bool) -> StoreResult<Outlook> {
     let connection = shared.connections.get().await?;
-    let rows = match ask(&connection, shared.connections.mode()).await {
+    let start = shared.floors.start();
+    let mode = shared.connections.mode();
+    let rows = match ask(&connection, mode, &start, bounded).await {
         Ok(rows) => rows,
         // It had died in the pool: a read can be repeated.
         Err(error) if error.is_closed() => {
             connection.discard();
             let connection = shared.connections.get().await?;
-            ask(&connection, shared.connections.mode()).await.map_err(|e| not_done(&e))?
+            ask(&connection, mode, &start, bounded).await.map_err(|e| not_done(&e))?
         }
         Err(error) => return Err(not_done(&error)),
     };
@@ -54,7 +64,9 @@ pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
     for row in &rows {
         let id: Option<i32> = get(row, 2)?;
         if let Some(id) = id {
-            queues.push(queue_outlook(shared, id, row)?);
+            let outlook = queue_outlook(shared, id, row)?;
+            shared.floors.found(&start, id, now, &outlook);
+            queues.push(outlook);
         }
     }
     Ok(Outlook { now, queues })
@@ -62,14 +74,21 @@ pub(crate) async fn outlook(shared: &Shared) -> StoreResult<Outlook> {
 
 /// Where the session keeps no settings, they are sent along, in the same round trip: compiling this statement would take
 /// a hundred times as long as running it.
-async fn ask(connection: &Connection, mode: StatementMode) -> Result<Vec<Row>, Error> {
+async fn ask(
+    connection: &Connection,
+    mode: StatementMode,
+    start: &Start,
+    bounded: bool,
+) -> Result<Vec<Row>, Error> {
+    let values: [&(dyn ToSql + Sync); 4] = [&start.queues, &start.due, &start.lease, &bounded];
     if mode == StatementMode::Named {
-        return connection.query(&OUTLOOK, &[]).await;
+        return connection.query(&OUTLOOK, &values).await;
     }
     let ready = connection.ready(&OUTLOOK).await?;
     let begin = connection.batch("BEGIN READ ONLY; SET LOCAL jit = off");
     let (begun, rows, ended) =
-        futures_util::future::join3(begin, connection.send(&ready, &[]), connection.batch("COMMIT")).await;
+        futures_util::future::join3(begin, connection.send(&ready, &values), connection.batch("COMMIT"))
+            .await;
     begun?;
     ended?;
     rows
@@ -92,7 +111,7 @@ fn queue_outlook(shared: &Shared, id: i32, row: &Row) -> StoreResult<QueueOutloo
         paused: get(row, 6)?,
         running: count(row, 7)?,
         levels: levels.filter_map(|(p, first)| Some((p, Timestamp::from_millis(first?)))).collect(),
-        first_lease: maybe_time(row, 9)?,
+        first_lease: maybe_time(row, 9)?.or(maybe_time(row, 10)?),
         later_lease: maybe_time(row, 10)?,
         first_aside: maybe_time(row, 11)?,
         first_fire: maybe_time(row, 12)?,

@@ -108,23 +108,23 @@ static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM unnest($1::int[], $2::smallint[], $3::bigint[]) AS p(queue_id, priority, most)
+        " FROM unnest($1::int[], $2::smallint[], $3::bigint[], $5::bigint[]) AS p(queue_id, priority, most, floor)
          CROSS JOIN LATERAL (
            SELECT n.* FROM quell.due d
            JOIN quell.lane n ON n.id = d.lane_id AND n.priority = d.priority AND n.due_at = d.due_at
-           WHERE d.queue_id = p.queue_id AND d.priority = p.priority AND d.due_at <= $4
+           WHERE d.queue_id = p.queue_id AND d.priority = p.priority AND d.due_at <= $4 AND d.due_at >= p.floor
            ORDER BY d.due_at, d.lane_id LIMIT p.most FOR UPDATE OF n SKIP LOCKED) l"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
+    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8, Type::INT8_ARRAY],
 };
 /// The first few of each level that are due, whoever has them locked.
 static FRONT: Sql = Sql {
-    text: "SELECT l.lane_id, l.due_at FROM unnest($1::int[], $2::smallint[]) AS p(queue_id, priority)
+    text: "SELECT l.lane_id, l.due_at FROM unnest($1::int[], $2::smallint[], $4::bigint[]) AS p(queue_id, priority, floor)
            CROSS JOIN LATERAL (
              SELECT lane_id, due_at FROM quell.due
-             WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $3
+             WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $3 AND due_at >= p.floor
              ORDER BY due_at, lane_id LIMIT 4) l",
-    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8],
+    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8, Type::INT8_ARRAY],
 };
 static LOCK_DUE: Sql = Sql {
     text: concat!(
@@ -502,17 +502,23 @@ impl Rows for Tx {
     async fn due(&mut self, picks: &[Pick]) -> RowsResult<Vec<LaneAt>> {
         let names: Vec<Names> = picks.iter().map(|p| (p.tenant.clone(), p.queue.clone())).collect();
         let ids = self.queue_ids(&names).await?;
-        let (mut queues, mut levels, mut most) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut queues, mut levels, mut most, mut floors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (pick, id) in picks.iter().zip(ids) {
             let Some(id) = id else { continue };
             queues.push(id);
+            floors.push(self.shared.floors.due(id));
             levels.push(i16::from(pick.priority));
             most.push(number(pick.most as u64));
         }
         let now = self.now.as_millis();
-        let due: Vec<Value> =
-            vec![Box::new(queues.clone()), Box::new(levels.clone()), Box::new(most), Box::new(now)];
-        let front: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(now)];
+        let due: Vec<Value> = vec![
+            Box::new(queues.clone()),
+            Box::new(levels.clone()),
+            Box::new(most),
+            Box::new(now),
+            Box::new(floors.clone()),
+        ];
+        let front: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(now), Box::new(floors)];
         let requests = [(&DUE, due), (&FRONT, front)];
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
         let [due, front] = &answers[..] else { return Ok(Vec::new()) };

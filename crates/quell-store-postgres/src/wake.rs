@@ -18,6 +18,7 @@ use tokio_postgres::{AsyncMessage, Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::clock;
+use crate::floors::Floors;
 
 /// Others are told at most this often.
 const GATHER: Duration = Duration::from_millis(5);
@@ -31,6 +32,7 @@ const ECHO: Duration = Duration::from_secs(2);
 
 /// Tells listeners of this process and of others.
 pub(crate) struct Bell {
+    floors: Arc<Floors>,
     rung: watch::Sender<u64>,
     known: Mutex<Sleep>,
     /// What others have to be told, if anything.
@@ -48,8 +50,9 @@ struct Sleep {
 }
 
 impl Bell {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(floors: Arc<Floors>) -> Arc<Self> {
         Arc::new(Bell {
+            floors,
             rung: watch::Sender::new(0),
             known: Mutex::default(),
             untold: Mutex::default(),
@@ -68,6 +71,7 @@ impl Bell {
 
     /// The same for this process alone.
     fn hear(&self, at: Timestamp) {
+        self.floors.rung(at);
         let mut known = self.known.lock().expect("no panic happens while it is locked");
         if known.until.is_some_and(|until| until <= at) {
             known.passed_over = Some(known.passed_over.map_or(at, |earlier| earlier.min(at)));
@@ -238,7 +242,7 @@ mod tests {
 
     #[test]
     fn only_what_comes_before_the_next_look_wakes_a_sleeper() {
-        let bell = Bell::new();
+        let bell = Bell::new(Arc::default());
         bell.sleeps(Some(at(100)));
         bell.ring(at(100));
         bell.ring(at(150));
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_rang_while_a_claimer_was_looking_wakes_it_when_it_would_sleep_past_it() {
-        let bell = Bell::new();
+        let bell = Bell::new(Arc::default());
         bell.sleeps(Some(at(100)));
         // Its time has come, it looks, and this is committed behind its back.
         bell.ring(at(140));

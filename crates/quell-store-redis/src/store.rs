@@ -203,7 +203,7 @@ impl Backend for Redis {
         Ok(Box::new(Tx::begin(self.shared.clone()).await?))
     }
 
-    async fn outlook(&self) -> StoreResult<Outlook> {
+    async fn outlook(&self, _bounded: bool) -> StoreResult<Outlook> {
         self.shared.outlook(For::Transactions).await.map(|(outlook, _)| outlook)
     }
 

@@ -13,7 +13,7 @@ use quell_core::lane::{Lane, Paused};
 use quell_core::schedule::ScheduleRow;
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
-use quell_core::working_set::{FinishedRun, Kept, Trail, WorkingSet};
+use quell_core::working_set::{FinishedRun, Inhabited, Kept, Trail, WorkingSet};
 
 use crate::rows::Entries;
 
@@ -126,113 +126,105 @@ impl Changes {
     /// changed.
     pub fn between(
         before: &WorkingSet,
-        after: &WorkingSet,
+        mut after: WorkingSet,
         entries: &BTreeMap<LaneKey, Entries>,
         lazy: bool,
         pushed: &BTreeSet<LaneKey>,
     ) -> Changes {
-        let mut changes = Changes::default();
-        for (queue, totals) in &after.queues {
-            changes.totals.insert(queue.clone(), Delta::of(totals));
-        }
-        changes.lanes_between(before, after, entries, lazy, pushed);
-        changes.runs_between(before, after);
-        changes.aside_between(before, after);
-        for (name, row) in &after.schedules {
-            if before.schedules.get(name) != Some(row) {
-                changes.schedules.push(row.clone());
-            }
-        }
+        let audit = after.audit.split_off(before.audit.len());
+        let totals = std::mem::take(&mut after.queues);
+        let totals = totals.into_iter().map(|(queue, totals)| (queue, Delta::of(&totals))).collect();
+        let mut changes = Changes { totals, audit, ..Changes::default() };
+        changes.lanes_between(before, std::mem::take(&mut after.lanes), entries, lazy, pushed);
+        changes.aside_between(before, std::mem::take(&mut after.aside));
         changes.gone_schedules =
             before.schedules.keys().filter(|name| !after.schedules.contains_key(name)).cloned().collect();
-        for ((queue, tenant), paused) in &after.paused_queues {
-            if !before.paused_queues.contains_key(&(queue.clone(), tenant.clone())) {
-                changes.pauses.push((queue.clone(), tenant.clone(), paused.clone()));
-            }
-        }
+        let schedules = std::mem::take(&mut after.schedules).into_iter();
+        changes.schedules = schedules
+            .filter(|(name, row)| before.schedules.get(name) != Some(row))
+            .map(|(_, row)| row)
+            .collect();
         changes.gone_pauses =
             before.paused_queues.keys().filter(|p| !after.paused_queues.contains_key(p)).cloned().collect();
-        changes.audit = after.audit[before.audit.len()..].to_vec();
+        let pauses = std::mem::take(&mut after.paused_queues).into_iter();
+        let new = pauses.filter(|(place, _)| !before.paused_queues.contains_key(place));
+        changes.pauses = new.map(|((queue, tenant), paused)| (queue, tenant, paused)).collect();
+        changes.runs_between(before, after);
         changes
     }
 
     fn lanes_between(
         &mut self,
         before: &WorkingSet,
-        after: &WorkingSet,
+        after: BTreeMap<LaneKey, Inhabited>,
         entries: &BTreeMap<LaneKey, Entries>,
         lazy: bool,
         pushed: &BTreeSet<LaneKey>,
     ) {
-        for (key, l) in &after.lanes {
-            let old = before.lanes.get(key);
-            let was = old.and_then(|_| entries.get(key).copied());
-            let changed = old.is_none_or(|old| old.lane != l.lane);
-            if changed || pushed.contains(key) {
-                let lazily = was.filter(|_| lazy).map(|was| was.lazily(&l.lane));
-                let entries = lazily.unwrap_or_else(|| Entries::of(&l.lane));
-                self.lanes.push(LaneWrite { key: key.clone(), lane: l.lane.clone(), was, entries });
+        let erased = before.lanes.iter().filter(|(key, _)| !after.contains_key(key));
+        self.erased.extend(erased.map(|(key, l)| (key.clone(), Some(l.lane.id))));
+        for (key, Inhabited { lane, events, .. }) in after {
+            let old = before.lanes.get(&key);
+            let was = old.and_then(|_| entries.get(&key).copied());
+            for (seq, kept) in old.iter().flat_map(|old| &old.events) {
+                if !events.contains_key(seq) {
+                    self.gone_events.push((lane.id, *seq, kept.event.id.clone()));
+                }
             }
-            for (seq, kept) in &l.events {
-                match old.and_then(|old| old.events.get(seq)) {
-                    None => self.new_events.push((l.lane.id, kept.clone())),
-                    Some(was) if was == kept => {}
+            for (seq, kept) in events {
+                match old.and_then(|old| old.events.get(&seq)) {
+                    None => self.new_events.push((lane.id, kept)),
+                    Some(was) if *was == kept => {}
                     Some(was) => {
                         let edited = was.event.payload != kept.event.payload;
                         self.changed_events.push(EventChange {
-                            lane: l.lane.id,
-                            seq: *seq,
+                            lane: lane.id,
+                            seq,
                             mark: kept.mark,
-                            payload: edited.then(|| kept.event.payload.clone()),
+                            payload: edited.then_some(kept.event.payload),
                             was: was.clone(),
                         });
                     }
                 }
             }
-            for (seq, kept) in old.iter().flat_map(|old| &old.events) {
-                if !l.events.contains_key(seq) {
-                    self.gone_events.push((l.lane.id, *seq, kept.event.id.clone()));
-                }
-            }
-        }
-        for (key, l) in &before.lanes {
-            if !after.lanes.contains_key(key) {
-                self.erased.push((key.clone(), Some(l.lane.id)));
+            let changed = old.is_none_or(|old| old.lane != lane);
+            if changed || pushed.contains(&key) {
+                let lazily = was.filter(|_| lazy).map(|was| was.lazily(&lane));
+                let entries = lazily.unwrap_or_else(|| Entries::of(&lane));
+                self.lanes.push(LaneWrite { key, lane, was, entries });
             }
         }
     }
 
-    fn runs_between(&mut self, before: &WorkingSet, after: &WorkingSet) {
+    fn runs_between(&mut self, before: &WorkingSet, after: WorkingSet) {
         let erased: BTreeSet<u64> = self.erased.iter().filter_map(|(_, lane)| *lane).collect();
         let id = |run: &FinishedRun| RunId { lane: run.lane, number: run.ended.run.number };
         let old: BTreeMap<RunId, &FinishedRun> = before.finished.iter().map(|run| (id(run), run)).collect();
-        for run in &after.finished {
-            match old.get(&id(run)) {
-                None => self.new_runs.push(run.clone()),
-                Some(was) if *was == run => {}
-                Some(_) => self.changed_runs.push(run.clone()),
-            }
-        }
-        for ((run, revision, name), row) in &after.steps {
-            if before.steps.get(&(*run, *revision, name.clone())) != Some(row) {
-                self.steps.push((*run, row.clone()));
+        for run in after.finished {
+            match old.get(&id(&run)) {
+                None => self.new_runs.push(run),
+                Some(was) if **was == run => {}
+                Some(_) => self.changed_runs.push(run),
             }
         }
         let left: BTreeSet<RunId> = after.steps.keys().map(|(run, ..)| *run).collect();
         let had: BTreeSet<RunId> = before.steps.keys().map(|(run, ..)| *run).collect();
         self.gone_steps = had.difference(&left).filter(|run| !erased.contains(&run.lane)).copied().collect();
+        for (place, row) in after.steps {
+            if before.steps.get(&place) != Some(&row) {
+                self.steps.push((place.0, row));
+            }
+        }
     }
 
-    fn aside_between(&mut self, before: &WorkingSet, after: &WorkingSet) {
+    fn aside_between(&mut self, before: &WorkingSet, after: Vec<Aside>) {
         let old: BTreeMap<u64, &Aside> = before.aside.iter().map(|a| (a.number, a)).collect();
-        let new: BTreeSet<u64> = after.aside.iter().map(|a| a.number).collect();
-        for aside in &after.aside {
+        let new: BTreeSet<u64> = after.iter().map(|a| a.number).collect();
+        for aside in after {
             match old.get(&aside.number) {
-                None => self.new_aside.push(aside.clone()),
+                None => self.new_aside.push(aside),
                 Some(was) if was.look_at == aside.look_at => {}
-                Some(_) => {
-                    self.moved_aside.push((aside.number, aside.event.lane.clone(), aside.look_at));
-                }
+                Some(_) => self.moved_aside.push((aside.number, aside.event.lane, aside.look_at)),
             }
         }
         for (number, aside) in old {

@@ -47,6 +47,11 @@ impl Progress {
             of_name: BTreeMap::new(),
         }
     }
+
+    /// It has got as many lanes as it asked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0 && !self.made_before
+    }
 }
 
 /// The live claims that an earlier call of this worker with this id got: its answer may have been lost.

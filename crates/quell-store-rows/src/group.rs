@@ -1,7 +1,8 @@
 //! Groups: calls that arrive while a transaction is under way are done together in the next one.
 //!
-//! Grouping matters more than any schema: the commit is paid once. One task per verb takes what is waiting, so appends,
-//! settles and extends never queue behind one another. A group whose transaction definitely failed is taken apart and
+//! Grouping matters more than any schema: the commit is paid once. Each verb has groups of its own, so appends, settles
+//! and extends never queue behind one another, and two of them under way at once, so that one is decided and sent while
+//! the other waits for the disk. Calls for one lane always meet in the same of the two. A group whose transaction definitely failed is taken apart and
 //! each call is tried alone, so that none suffers for another; an unknown end is told to each caller, who repeats by id
 //! or token.
 
@@ -27,6 +28,9 @@ pub(crate) trait Grouped: Send + Sync + 'static {
     type Request: Send + Sync + 'static;
     type Answer: Send + 'static;
 
+    /// Calls for the same lane have the same place.
+    fn place(request: &Self::Request) -> u64;
+
     /// What a call weighs; a group weighs at most [`Grouped::MOST`].
     fn weight(request: &Self::Request) -> usize;
     const MOST: usize;
@@ -44,11 +48,15 @@ type Call<G> = (<G as Grouped>::Request, oneshot::Sender<StoreResult<<G as Group
 const ALONE_AT_ONCE: usize = 2;
 /// Calls that may wait for their turn to be done alone; beyond this the caller gets "unavailable" at once.
 const ALONE_WAITING_MAX: usize = 1_024;
+/// Groups of one verb under way at once. More than two make the groups smaller and the server no busier.
+const AT_ONCE: usize = 2;
+/// How often the callers of the last group get a turn before the next group leaves: see [`serve`].
+const TURNS: usize = 32;
 /// Conflicts of one group before it is taken apart: some lane in it is changed all the time.
 const CONFLICTS_MAX: u32 = 3;
 
 /// The way in to a group.
-pub(crate) struct Entrance<G: Grouped>(mpsc::Sender<Call<G>>);
+pub(crate) struct Entrance<G: Grouped>([mpsc::Sender<Call<G>>; AT_ONCE]);
 
 /// A verb with the places for calls that are done alone.
 struct Counter<G> {
@@ -59,15 +67,19 @@ struct Counter<G> {
 
 impl<G: Grouped> Entrance<G> {
     pub(crate) fn open(verb: G) -> Self {
-        let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
         let counter = Counter { verb, places: Semaphore::new(ALONE_AT_ONCE), waiting: AtomicUsize::new(0) };
-        tokio::spawn(serve(Arc::new(counter), receiver));
-        Entrance(sender)
+        let counter = Arc::new(counter);
+        Entrance(std::array::from_fn(|_| {
+            let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
+            tokio::spawn(serve(counter.clone(), receiver));
+            sender
+        }))
     }
 
     pub(crate) async fn call(&self, request: G::Request) -> StoreResult<G::Answer> {
         let (answer, answered) = oneshot::channel();
-        match self.0.try_send((request, answer, clock::now())) {
+        let place = usize::try_from(G::place(&request) % AT_ONCE as u64).unwrap_or_default();
+        match self.0[place].try_send((request, answer, clock::now())) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 let max = limits::STORE_QUEUE_MAX;
@@ -84,8 +96,12 @@ impl<G: Grouped> Entrance<G> {
     }
 }
 
+/// Callers that were just answered often come again at once. A group that left with the first of them would be followed
+/// by one with the others: twice the commits for the same calls. So those who are behind get a few turns first, which
+/// costs microseconds and nothing when nobody comes.
 async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<Call<G>>) {
     let mut left: Option<Call<G>> = None;
+    let mut last = 0;
     loop {
         let first = match left.take() {
             Some(call) => call,
@@ -94,6 +110,12 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
                 None => return,
             },
         };
+        for _ in 0..TURNS {
+            if calls.len() + 1 >= last {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
         let mut weight = G::weight(&first.0);
         let mut group = vec![first];
         while let Ok(call) = calls.try_recv() {
@@ -104,6 +126,7 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
             }
             group.push(call);
         }
+        last = group.len();
         group.retain_mut(|call| !call.1.is_closed());
         let (late, group): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|(.., since)| since.elapsed() > limits::STORE_CALL_DEADLINE);

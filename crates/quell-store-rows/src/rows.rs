@@ -46,8 +46,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Begins a transaction. The time it tells is the server's.
     async fn begin(&self) -> RowsResult<Box<dyn Rows>>;
 
-    /// What every queue has waiting, without locking anything.
-    async fn outlook(&self) -> StoreResult<Outlook>;
+    /// What every queue has waiting, without locking anything. Lanes under a lease need only be counted for a claimer that
+    /// is `bounded` by their number.
+    async fn outlook(&self, bounded: bool) -> StoreResult<Outlook>;
 
     /// Reads.
     async fn inspect(&self, request: Inspect) -> StoreResult<Inspected>;
@@ -81,7 +82,7 @@ pub struct QueueOutlook {
     pub tenant: Tenant,
     pub queue: QueueName,
     pub paused: bool,
-    /// Lanes under a lease.
+    /// Lanes under a lease, where they were to be counted.
     pub running: u64,
     /// For each priority with waiting lanes: when its first lane is due.
     pub levels: Vec<(u8, Timestamp)>,

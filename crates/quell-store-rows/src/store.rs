@@ -1,6 +1,7 @@
 //! The contract, kept by any backend.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -73,7 +74,8 @@ impl RowStore {
     async fn claim_lanes(&self, request: &ClaimRequest, named: bool) -> StoreResult<Claimed> {
         let backend = &*self.backend;
         let mut progress = claim::Progress::new(request, named);
-        let mut outlook = backend.outlook().await?;
+        let bounded = is_bounded(request);
+        let mut outlook = backend.outlook(bounded).await?;
         let ready = claim::ready(&outlook, request);
         if !ready.is_empty() {
             repeated!(sweep::fire_and_enter(backend, &ready))?;
@@ -83,7 +85,7 @@ impl RowStore {
             progress.claimed.reclaimed = repeated!(sweep::reclaim(backend, &expired, request.reclaim))?.0;
         }
         if !expired.is_empty() || !ready.is_empty() {
-            outlook = backend.outlook().await?;
+            outlook = backend.outlook(bounded).await?;
         }
         let mut repeats = Repeats::new();
         for _ in claim::looks() {
@@ -107,7 +109,12 @@ impl RowStore {
                 Err(_) if !progress.claimed.batches.is_empty() => break,
                 answer => answer?,
             };
-            outlook = match backend.outlook().await {
+            if progress.is_full() {
+                // Whoever has got all that it asked for asks again when it has room: nothing need be known until then.
+                let now = outlook.now;
+                return Ok(Claimed { now, next_at: Some(now), ..progress.claimed });
+            }
+            outlook = match backend.outlook(bounded).await {
                 Ok(outlook) => outlook,
                 Err(error) if progress.claimed.batches.is_empty() => return Err(error),
                 // The store went away behind the commit: what was handed out must not be lost with the answer.
@@ -152,11 +159,7 @@ impl RowStore {
     }
 
     fn remember(&self, request: &ClaimRequest, next_at: Option<Timestamp>) {
-        let bounded = match &request.queues {
-            ClaimQueues::Any(policy) => policy.max_running.is_some(),
-            ClaimQueues::Listed(queues) => queues.iter().any(|q| q.policy.max_running.is_some()),
-        };
-        self.bounded.fetch_or(bounded, Ordering::Relaxed);
+        self.bounded.fetch_or(is_bounded(request), Ordering::Relaxed);
         let mut sleepers = self.sleepers.lock().expect("no panic happens while it is locked");
         if sleepers.len() > SLEEPERS_MAX {
             sleepers.clear();
@@ -225,7 +228,7 @@ impl Store for RowStore {
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
         let backend = &*self.backend;
         let mut swept = Swept::default();
-        let outlook = backend.outlook().await?;
+        let outlook = backend.outlook(false).await?;
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= outlook.now);
         let queues: Vec<(Tenant, QueueName)> = claim::all_queues(&outlook, |q| due(q.first_lease));
         if request.reclaim && !queues.is_empty() {
@@ -263,6 +266,14 @@ impl Store for RowStore {
     }
 }
 
+/// Whether some queue of this claim bounds how many of its lanes may be running.
+fn is_bounded(request: &ClaimRequest) -> bool {
+    match &request.queues {
+        ClaimQueues::Any(policy) => policy.max_running.is_some(),
+        ClaimQueues::Listed(queues) => queues.iter().any(|q| q.policy.max_running.is_some()),
+    }
+}
+
 struct Appends(Arc<dyn Backend>);
 
 #[async_trait]
@@ -270,6 +281,12 @@ impl Grouped for Appends {
     type Request = AppendRequest;
     type Answer = Appended;
     const MOST: usize = 2_000;
+
+    fn place(request: &AppendRequest) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        request.events.first().map(|event| &event.lane).hash(&mut hasher);
+        hasher.finish()
+    }
 
     fn weight(request: &AppendRequest) -> usize {
         request.events.len()
@@ -292,6 +309,10 @@ impl Grouped for Extends {
     type Answer = Extended;
     const MOST: usize = 512;
 
+    fn place(request: &ExtendRequest) -> u64 {
+        request.run_id.lane
+    }
+
     fn weight(_: &ExtendRequest) -> usize {
         1
     }
@@ -312,6 +333,10 @@ impl Grouped for Settles {
     type Request = SettleRequest;
     type Answer = Settled;
     const MOST: usize = 512;
+
+    fn place(request: &SettleRequest) -> u64 {
+        request.run_id.lane
+    }
 
     fn weight(request: &SettleRequest) -> usize {
         1 + request.events.len()

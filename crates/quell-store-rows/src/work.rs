@@ -157,7 +157,7 @@ impl Work {
 
     async fn end(self, index: Index, erased: Option<LaneKey>) -> RowsResult<Option<Timestamp>> {
         let lazy = index == Index::Lazy;
-        let mut changes = Changes::between(&self.before, &self.set, &self.entries, lazy, &self.pushed);
+        let mut changes = Changes::between(&self.before, self.set, &self.entries, lazy, &self.pushed);
         if changes.erased.is_empty() {
             changes.erased.extend(erased.map(|key| (key, None)));
         }

@@ -53,7 +53,7 @@ impl Backend for Plain {
         Ok(Box::new(PlainRows { now: self.clock.now(), all, fails }))
     }
 
-    async fn outlook(&self) -> StoreResult<Outlook> {
+    async fn outlook(&self, _bounded: bool) -> StoreResult<Outlook> {
         let all = self.all.lock().await;
         let now = self.clock.now();
         let queues = all.set.queues.keys().map(|(tenant, queue)| {
