@@ -707,6 +707,12 @@ pub fn unknown_source(lane: &LaneKey, name: &SourceName) -> StoreError {
     StoreError::new(ErrorKind::Invalid, detail)
 }
 
+/// The answer to one declaration too many.
+pub fn too_many_sources() -> StoreError {
+    let max = limits::SOURCES_DECLARED_MAX;
+    StoreError::new(ErrorKind::Limit, format!("{max} sources are declared already: remove one that nobody names"))
+}
+
 /// The answer to a hand laid on a source that is not there.
 pub fn no_such_source(scope: &SourceScope) -> StoreError {
     let whose = if scope.tenant.is_none() { String::new() } else { format!(" of tenant {}", scope.tenant) };

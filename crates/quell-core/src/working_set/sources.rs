@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use super::WorkingSet;
 use crate::batch::RunId;
 use crate::clock::Timestamp;
-use crate::error::{ErrorKind, StoreError, StoreResult};
+use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, NewEvent, SourceName, Tenant};
 use crate::lane::Lane;
 use crate::limits;
@@ -27,7 +27,7 @@ use crate::source::{
 };
 use crate::store::{
     Controlled, ExtendRequest, Extended, SourceAction, SourceAnswer, SourceRequest, SourceScope,
-    no_such_source, ungoverned, unknown_source,
+    no_such_source, too_many_sources, ungoverned, unknown_source,
 };
 
 impl WorkingSet {
@@ -191,8 +191,7 @@ impl WorkingSet {
         rules.check()?;
         let known = self.declarations.get(&name).copied();
         if known.is_none() && self.declarations.len() >= limits::SOURCES_DECLARED_MAX {
-            let max = limits::SOURCES_DECLARED_MAX;
-            return Err(StoreError::new(ErrorKind::Limit, format!("{max} sources are declared already")));
+            return Err(too_many_sources());
         }
         self.declarations.insert(name.clone(), rules);
         // So that a listing shows it before the first event comes.
