@@ -28,6 +28,15 @@ pub(crate) async fn control(backend: &dyn Backend, request: &Control) -> RowsRes
         ControlAction::PutSchedule(_) | ControlAction::RemoveSchedule { .. } => {
             work.find(&Want { schedules: true, ..Want::default() }, 16).await?;
         }
+        ControlAction::PutSource { .. }
+        | ControlAction::RemoveSource { .. }
+        | ControlAction::EnableSource(_)
+        | ControlAction::DisableSource(_)
+        | ControlAction::ResetSource(_)
+        | ControlAction::ReleaseSource(_) => {
+            work.rollback().await;
+            return Err(quell_core::store::no_sources_yet().into());
+        }
         ControlAction::Redrive(redrive) => read_run(&mut work, redrive).await?,
         ControlAction::Purge(purge) => read_purgeable(&mut work, purge).await?,
         ControlAction::EraseLane(key) => return erase_lane(backend, work, &request.actor, key).await,

@@ -12,8 +12,8 @@ use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, Controlled, Description,
-    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept, Wakeups,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
+    StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 
 use crate::append::Answers;
@@ -213,6 +213,11 @@ impl Store for RowStore {
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         request.check()?;
         repeated!(step::step(&*self.backend, &request))
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        request.check()?;
+        Err(quell_core::store::no_sources_yet())
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
