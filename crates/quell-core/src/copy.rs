@@ -53,7 +53,7 @@ pub trait Portable: Send + Sync + 'static {
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>>;
 
     /// Kept answers of sources by (source, key), those after `after`, until their values reach 4 MiB. Answers that are
-    /// over need not be among them.
+    /// over need not be among them. They are worth a request each and nothing more: a copy does not compare them.
     async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>>;
 
     /// Puts rows in place, all of them or none. What is there under the same name is replaced. This and what follows is
@@ -114,8 +114,6 @@ pub struct Counts {
     pub steps: u64,
     pub aside: u64,
     pub audit: u64,
-    /// Kept answers that are not over.
-    pub cached: u64,
 }
 
 /// The answer of a sealed store to every change; the same words in every store.

@@ -828,7 +828,8 @@ impl Lane {
             Verdict::Failed => Change::Failed,
             Verdict::Retry { .. } if end.refund => Change::ProbeFaulted,
             Verdict::Retry { .. } => retry,
-            Verdict::Release if end.refund || current.hand_backs() < limits::REFUNDS_MAX => Change::Released,
+            Verdict::Release if end.refund => Change::Starved,
+            Verdict::Release if current.hand_backs() < limits::REFUNDS_MAX => Change::Released,
             Verdict::Release if last => Change::Exhausted,
             Verdict::Release => Change::ReleasedCounted,
             Verdict::Interrupted if current.interrupt_requested => Change::Interrupted,
@@ -837,9 +838,7 @@ impl Lane {
             Verdict::Interrupted | Verdict::Superseded => retry,
         };
         current.error = error;
-        let by_source = end.refund && matches!(change, Change::ProbeFaulted | Change::Released);
-        current.source_refunds += u32::from(by_source);
-        let mut step = self.end_attempt(now, change, end.delay, by_source);
+        let mut step = self.end_attempt(now, change, end.delay);
         step.made.verdict = Some(end.verdict.kind());
         Ok(step)
     }
@@ -857,14 +856,14 @@ impl Lane {
         if change == Change::Expired {
             current.error = Some("lease expired".to_owned());
         }
-        let mut step = self.end_attempt(now, change, Duration::ZERO, false);
+        let mut step = self.end_attempt(now, change, Duration::ZERO);
         // Nobody made this change: the holder is recorded as the one who was there before.
         step.made.prior_worker = step.made.worker.take();
         step
     }
 
     /// One attempt is over, in whatever way.
-    fn end_attempt(&mut self, now: Timestamp, change: Change, delay: Duration, by_source: bool) -> Step {
+    fn end_attempt(&mut self, now: Timestamp, change: Change, delay: Duration) -> Step {
         let current = self.current.as_mut().expect("an attempt belongs to the current run");
         current.interrupt_requested = false;
         current.newer = current.waits_for_newer();
@@ -880,11 +879,15 @@ impl Lane {
             }
             Change::ProbeFaulted => {
                 current.refunds += 1;
+                current.source_refunds += 1;
                 current.fired_by = FiredBy::Retry;
                 current.due_at = now.after(delay);
             }
-            // It waits for its source, which is no loop.
-            Change::Released if by_source => current.refunds += 1,
+            // It waits for its source, so a second one in a row is no loop.
+            Change::Starved => {
+                current.refunds += 1;
+                current.source_refunds += 1;
+            }
             Change::Released | Change::ReleasedCounted => {
                 current.refunds += u32::from(change == Change::Released);
                 current.releases_in_row += 1;

@@ -135,10 +135,12 @@ pub enum Change {
     ScheduleRemoved,
     /// It was to find out whether its source works again, and it does not; the attempt was refunded.
     ProbeFaulted,
+    /// The holder handed it back because its source had no token for it; the attempt was refunded.
+    Starved,
 }
 
 impl Change {
-    pub const ALL: [Change; 36] = [
+    pub const ALL: [Change; 37] = [
         Change::Claimed,
         Change::Succeeded,
         Change::Retried,
@@ -175,6 +177,7 @@ impl Change {
         Change::SchedulePut,
         Change::ScheduleRemoved,
         Change::ProbeFaulted,
+        Change::Starved,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -215,6 +218,7 @@ impl Change {
             Change::SchedulePut => "schedule_put",
             Change::ScheduleRemoved => "schedule_removed",
             Change::ProbeFaulted => "probe_faulted",
+            Change::Starved => "starved",
         }
     }
 }
@@ -226,7 +230,7 @@ impl fmt::Display for Change {
 }
 
 /// Every legal move of a run: from, what happened, to.
-pub const MOVES: [(RunState, Change, RunState); 30] = [
+pub const MOVES: [(RunState, Change, RunState); 31] = [
     (RunState::Pending, Change::Claimed, RunState::Running),
     (RunState::Retryable, Change::Claimed, RunState::Running),
     (RunState::Running, Change::Succeeded, RunState::Succeeded),
@@ -245,6 +249,7 @@ pub const MOVES: [(RunState, Change, RunState); 30] = [
     (RunState::Running, Change::Interrupted, RunState::Pending),
     (RunState::Running, Change::Restored, RunState::Pending),
     (RunState::Running, Change::ProbeFaulted, RunState::Retryable),
+    (RunState::Running, Change::Starved, RunState::Pending),
     (RunState::Running, Change::Held, RunState::Running),
     (RunState::Running, Change::CancelRequested, RunState::Running),
     (RunState::Running, Change::Cancelled, RunState::Cancelled),

@@ -11,6 +11,7 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
@@ -267,7 +268,8 @@ impl Portable for PostgresStore {
             aside: count(row, 4)?,
             audit: count(row, 5)?,
         };
-        Ok(Frame { now, last_number, totals, pauses, schedules, counts })
+        let (declarations, sources) = (Vec::new(), Vec::new());
+        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
     }
 
     async fn lanes(&self, after: u64, most: usize) -> StoreResult<Vec<LaneRow>> {
@@ -325,6 +327,10 @@ impl Portable for PostgresStore {
         Ok(trail)
     }
 
+    async fn cached(&self, _: Option<(SourceId, String)>, _: usize) -> StoreResult<Vec<CacheRow>> {
+        Ok(Vec::new())
+    }
+
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
         let mut changes = Changes::default();
         for row in rows {
@@ -338,6 +344,7 @@ impl Portable for PostgresStore {
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),
                 Row::Trail(trail) => changes.audit.push(trail),
+                Row::Cached(_) => {}
             }
         }
         let tx = Tx::begin_sealed(&self.shared).await.map_err(told)?;

@@ -138,6 +138,9 @@ async fn read(shared: &Shared, connection: &Connection, request: &Inspect) -> St
         Inspect::Event(key, id) => Ok(Inspected::Event(view.event(key, id).await?)),
         Inspect::Audit(filter) => Ok(Inspected::Audit(view.audit(filter).await?)),
         Inspect::Schedules => Ok(Inspected::Schedules(view.schedules().await?)),
+        Inspect::Sources(_) => {
+            Ok(Inspected::Sources(quell_core::inspect::Page { items: Vec::new(), next: None }))
+        }
         Inspect::Stats => Ok(Inspected::Stats(view.stats().await?)),
         Inspect::Verify => Ok(Inspected::Verify(view.verify().await?)),
         Inspect::Health => Ok(Inspected::Health(crate::health::health(shared, connection).await?)),

@@ -157,6 +157,7 @@ pub(crate) fn kept(row: &Row, at: usize) -> StoreResult<Kept> {
         mark: maybe_count(row, at + 2)?,
         priority: u8::try_from(priority).map_err(unreadable)?,
         print: Fingerprint(print.try_into().map_err(unreadable)?),
+        source: None,
     })
 }
 

@@ -19,6 +19,7 @@ use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
@@ -379,7 +380,8 @@ impl Portable for RedisStore {
         // What a process has set apart is counted here as given. A number that is given while the rest is being counted
         // counts, too.
         let last_number = self.known("number").await?.and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Frame { now, last_number, totals, pauses, schedules, counts })
+        let (declarations, sources) = (Vec::new(), Vec::new());
+        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
     }
 
     async fn lanes(&self, after: u64, most: usize) -> StoreResult<Vec<LaneRow>> {
@@ -506,6 +508,10 @@ impl Portable for RedisStore {
         Ok(found)
     }
 
+    async fn cached(&self, _: Option<(SourceId, String)>, _: usize) -> StoreResult<Vec<CacheRow>> {
+        Ok(Vec::new())
+    }
+
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
         let (mut lanes, mut changes) = (Vec::new(), Changes::default());
         for row in rows {
@@ -514,7 +520,7 @@ impl Portable for RedisStore {
                 Row::Lane(row) => Some((row.key.tenant.clone(), row.key.queue.clone())),
                 Row::Aside(aside) => Some((aside.event.lane.tenant.clone(), aside.event.lane.queue.clone())),
                 Row::Trail(trail) => Some((trail.record.tenant.clone(), trail.record.queue.clone())),
-                Row::Event(..) | Row::Run(_) | Row::Step(..) => None,
+                Row::Event(..) | Row::Run(_) | Row::Step(..) | Row::Cached(_) => None,
             };
             if let Some(queue) = queue {
                 changes.totals.entry(queue).or_default();
@@ -526,6 +532,7 @@ impl Portable for RedisStore {
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),
                 Row::Trail(trail) => changes.audit.push(trail),
+                Row::Cached(_) => {}
             }
         }
         if let Some(known) = locked(&self.listed.lanes).as_mut() {

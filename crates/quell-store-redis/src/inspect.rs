@@ -51,6 +51,9 @@ pub(crate) async fn inspect(
         Inspect::Event(key, id) => Inspected::Event(view.event(&key, &id).await?),
         Inspect::Audit(filter) => Inspected::Audit(view.audit(&filter).await?),
         Inspect::Schedules => Inspected::Schedules(view.schedules().await?),
+        Inspect::Sources(_) => {
+            Inspected::Sources(quell_core::inspect::Page { items: Vec::new(), next: None })
+        }
         Inspect::Stats => Inspected::Stats(view.stats().await?),
         Inspect::Verify => Inspected::Verify(view.verify().await?),
         Inspect::Health => Inspected::Health(view.health(description).await?),

@@ -177,7 +177,13 @@ pub(crate) fn read_event(value: &[u8]) -> StoreResult<Kept> {
     };
     let payload = std::str::from_utf8(cut.rest).map_err(|_| damaged("payload"))?;
     let payload = Payload::from_stored(payload);
-    Ok(Kept { event: Event { seq, id, received_at, payload, headers, was_seq }, mark, priority, print })
+    Ok(Kept {
+        event: Event { seq, id, received_at, payload, headers, was_seq },
+        mark,
+        priority,
+        print,
+        source: None,
+    })
 }
 
 /// Flags (1 byte: 1 failed, 2 marked), count, first and last event, when it ended (8 each), the run.
@@ -296,7 +302,7 @@ mod tests {
                 headers,
                 was_seq,
             };
-            let kept = Kept { event, mark, priority: 9, print: payload.fingerprint() };
+            let kept = Kept { event, mark, priority: 9, print: payload.fingerprint(), source: None };
             let value = write_event(&kept, mark, &payload);
             assert_eq!(read_event(&value).unwrap(), kept);
             // The places at which scripts look.

@@ -94,6 +94,9 @@ fn plan_one<'r>(
     let LaneKey { tenant, queue, key } = &event.lane;
     let (id, given) = (event.id.id(), matches!(event.id, NewEventId::Given(_)));
     let conflict = || id_conflict(&event.lane, id);
+    if let Some(name) = event.governed_by() {
+        return Err(quell_core::store::unknown_source(&event.lane, name));
+    }
     // A refused request leaves no trace, so a queue that is not there yet is not made here.
     let queue = tx.find_queue(tenant, queue).map_err(|e| not_done(&e))?;
     let lane = match queue {
@@ -208,7 +211,7 @@ pub(crate) fn enter(tx: &mut Tx<'_, '_>, event: &NewEvent, from_aside: bool) -> 
     let pending = tx.lanes.get_mut(&(queue, key.to_owned())).expect("it was found or inserted above");
     let lane = &mut pending.row.lane;
     let asked_before = lane.current.as_ref().is_some_and(|c| c.interrupt_requested);
-    let met = lane.append(now, seq, event, || number_if_opened);
+    let met = lane.append(now, seq, event, None, || number_if_opened);
     let asked = lane.current.as_ref().is_some_and(|c| c.interrupt_requested);
     pending.changed = true;
     let open = lane.open.expect("an append leaves an open run");
@@ -302,7 +305,10 @@ pub(crate) fn gone(tx: &mut Tx<'_, '_>, lane: u64, lo: u64, most: u64) -> rusqli
             }
             None => {
                 let (first_at, last_at) = (received, received);
-                gone = Some(Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo: None });
+                let rest_lo = None;
+                let rest_source = None;
+                gone =
+                    Some(Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo, rest_source });
             }
         }
     }

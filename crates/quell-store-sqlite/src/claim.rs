@@ -336,6 +336,7 @@ fn hand_out(
         token,
         policy: told(policy, &events),
         claim_id: request.claim_id.clone(),
+        probe: false,
     };
     let made = row.lane.claim(now, &claimer);
     tx.write_whole(&row, None)?;
@@ -410,7 +411,7 @@ fn read_batch(
     while let Some(row) = rows.next()? {
         let event = rows::event(row)?;
         if !cut.takes(event.payload.len() as u64) {
-            return Ok((events, Some(Rest { lo: event.seq, first_at: event.received_at })));
+            return Ok((events, Some(Rest { lo: event.seq, first_at: event.received_at, source: None })));
         }
         events.push(event);
     }

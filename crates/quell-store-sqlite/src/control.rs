@@ -42,6 +42,12 @@ pub(crate) fn control(tx: &mut Tx<'_, '_>, request: &Control) -> StoreResult<Con
         ControlAction::DeleteEvent { lane, id } => return events::delete(tx, actor, lane, id),
         ControlAction::PutSchedule(schedule) => return put_schedule(tx, actor, schedule),
         ControlAction::RemoveSchedule { tenant, name } => remove_schedule(tx, actor, tenant, name),
+        ControlAction::PutSource { .. }
+        | ControlAction::RemoveSource { .. }
+        | ControlAction::EnableSource(_)
+        | ControlAction::DisableSource(_)
+        | ControlAction::ResetSource(_)
+        | ControlAction::ReleaseSource(_) => return Err(quell_core::store::no_sources_yet()),
     };
     changed.map(Controlled::changed).map_err(|e| not_done(&e))
 }

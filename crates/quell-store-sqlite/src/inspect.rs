@@ -59,6 +59,9 @@ pub(crate) fn inspect(
             Inspect::Event(key, id) => Ok(Inspected::Event(view.event(&key, id.as_str())?)),
             Inspect::Audit(filter) => Ok(Inspected::Audit(view.audit(&filter)?)),
             Inspect::Schedules => Ok(Inspected::Schedules(view.schedules()?)),
+            Inspect::Sources(_) => {
+                Ok(Inspected::Sources(quell_core::inspect::Page { items: Vec::new(), next: None }))
+            }
             Inspect::Stats => Ok(Inspected::Stats(view.stats()?)),
             Inspect::Verify => Ok(Inspected::Verify(view.verify()?)),
             Inspect::Health => Ok(Inspected::Health(view.health(description)?)),

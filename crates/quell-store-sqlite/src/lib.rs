@@ -19,8 +19,8 @@ use quell_core::error::{StoreError, StoreResult};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
-    Wakeups,
+    Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
+    StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use rusqlite::Connection;
 
@@ -217,6 +217,11 @@ impl Store for SqliteStore {
 
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         write!(self, Step, request)
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        request.check()?;
+        Err(quell_core::store::no_sources_yet())
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {

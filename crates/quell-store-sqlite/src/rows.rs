@@ -118,6 +118,7 @@ fn open(row: &Row<'_>, number: u64) -> rusqlite::Result<OpenRun> {
             step: row.get::<_, Option<i64>>(48)?.map(ms),
             closed,
         },
+        source: None,
     })
 }
 
@@ -173,6 +174,9 @@ fn current(row: &Row<'_>, number: u64) -> rusqlite::Result<CurrentRun> {
         error: row.get(42)?,
         links: extra.links,
         notify: extra.notify,
+        source: None,
+        probe: false,
+        source_refunds: 0,
     })
 }
 
@@ -237,6 +241,9 @@ impl RunRecord {
             error: row.get(19)?,
             links: extra.links,
             notify: extra.notify,
+            source: None,
+            probe: false,
+            source_refunds: 0,
         };
         let ended = Finished { run, state, at, was_buffered: false };
         Ok(RunRecord { id: row.get(0)?, lane: row.get(1)?, ended, worker: row.get(15)? })

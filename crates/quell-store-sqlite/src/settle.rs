@@ -33,7 +33,7 @@ pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResul
     if !run.is_plausible() || token >= quell_core::limits::NUMBER_MAX {
         return Err(lost());
     }
-    let end = request.settlement();
+    let end = request.settlement(false);
     // An erased lane is gone, but what its holders have said is still on record.
     let ended = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or(NotHolder).and_then(|mut row| {
         let step = row.lane.settle(tx.now, run.number, token, &end, request.error.clone())?;
@@ -229,6 +229,7 @@ pub(crate) fn part(run: u64, members: &[Member]) -> Part {
         bytes: members.iter().map(|m| m.bytes).sum(),
         first_at: first.received_at,
         last_at: last.received_at,
+        source: None,
     }
 }
 

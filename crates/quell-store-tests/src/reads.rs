@@ -321,6 +321,7 @@ impl<'a> Trail<'a> {
                         | Change::Interrupted
                         | Change::Restored
                         | Change::ProbeFaulted
+                        | Change::Starved
                 );
                 *self.refunds.entry(run).or_default() += u32::from(refunded);
                 if let Some(claim) = self.holders.remove(&run.lane) {

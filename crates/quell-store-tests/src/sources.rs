@@ -240,7 +240,7 @@ pub async fn a_run_that_waits_for_tokens_is_handed_back_without_end_and_burns_no
         assert_eq!(batch.attempt, 1);
         assert!(matches!(ask(store, &batch, SourceAction::Take).await, SourceAnswer::Wait { .. }));
         let settled = settle_saying(store, &batch, RELEASE, SourceReport::Starved).await;
-        assert_eq!(settled.change, Change::Released);
+        assert_eq!(settled.change, Change::Starved);
         claim_none(store).await;
         world.advance(secs(70)).await;
     }

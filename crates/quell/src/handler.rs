@@ -358,6 +358,7 @@ pub(crate) fn sample_run(payload: &str) -> Run {
         claimed_at: Timestamp::from_millis(1_700_000_003_500),
         lease_until: Timestamp::from_millis(1_700_000_063_500),
         head_seq: 12,
+        source: None,
         events: vec![event(11, Headers::new()), event(12, traced)],
     };
     Run::new(batch, CancellationToken::new())

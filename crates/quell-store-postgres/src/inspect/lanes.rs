@@ -162,9 +162,9 @@ impl View<'_> {
             }
         }
         Ok(Some(LaneDetail {
-            row: Listed::of(lane, key, self.now, paused.clone()),
+            row: Listed::of(lane, key, self.now, paused.clone(), None),
             now: self.now,
-            waiting: Waiting::of(lane, self.now, paused),
+            waiting: Waiting::of(lane, self.now, paused, None),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),

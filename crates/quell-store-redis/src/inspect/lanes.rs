@@ -217,9 +217,9 @@ impl View<'_> {
             None => Vec::new(),
         };
         Ok(Some(LaneDetail {
-            row: LaneRow::of(lane, key, self.now, paused.clone()),
+            row: LaneRow::of(lane, key, self.now, paused.clone(), None),
             now: self.now,
-            waiting: Waiting::of(lane, self.now, paused),
+            waiting: Waiting::of(lane, self.now, paused, None),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -297,7 +297,7 @@ impl View<'_> {
 
     fn listed(&self, value: &LaneValue) -> LaneRow {
         let key = &value.at.key;
-        LaneRow::of(&value.at.lane, key, self.now, self.paused_by(&key.tenant, &key.queue))
+        LaneRow::of(&value.at.lane, key, self.now, self.paused_by(&key.tenant, &key.queue), None)
     }
 }
 

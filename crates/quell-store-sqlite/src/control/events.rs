@@ -170,7 +170,7 @@ fn as_new(
             new.priority = found.get::<_, Option<u8>>(2)?.unwrap_or(limits::PRIORITY_DEFAULT);
             Ok(new)
         })?;
-        row.lane.append(tx.now, seq, &new, || run);
+        row.lane.append(tx.now, seq, &new, None, || run);
         let sql = "UPDATE event SET seq = ?3, mark = NULL, was_seq = ?2 WHERE lane_id = ?1 AND seq = ?2";
         tx.execute(sql, [number(lane), number(member.seq), number(seq)])?;
         last = seq;
@@ -401,7 +401,7 @@ fn take_out(tx: &mut Tx<'_, '_>, actor: &str, found: Buffered) -> rusqlite::Resu
     let sql = "SELECT min(seq) FROM event WHERE lane_id = ?1 AND seq >= ?2 AND seq <> ?3 AND mark IS NULL";
     let rest_lo = tx.connection.prepare_cached(sql)?.query_row((lane, open.lo, seq), |row| row.get(0))?;
     let (first_at, last_at) = (received_at, received_at);
-    let gone = Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo };
+    let gone = Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo, rest_source: None };
     let queue = row.queue_id;
     let run = discard(tx, actor, row, gone, Change::Deleted)?;
     tx.set_next(queue)?;

@@ -109,7 +109,8 @@ pub(super) fn frame(connection: &Connection) -> rusqlite::Result<Frame> {
         audit: count("audit")?,
     };
     let totals = queues.into_iter().map(|queue| (queue.tenant, queue.name, queue.totals)).collect();
-    Ok(Frame { now, last_number, totals, pauses, schedules, counts })
+    let (declarations, sources) = (Vec::new(), Vec::new());
+    Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
 }
 
 pub(super) fn lanes(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<LaneRow>> {
@@ -146,7 +147,7 @@ pub(super) fn events(
         let print: Option<[u8; 16]> = row.get(8)?;
         let print = print.map_or_else(|| event.payload.fingerprint(), Fingerprint);
         let priority = row.get::<_, Option<u8>>(7)?.unwrap_or(limits::PRIORITY_DEFAULT);
-        events.push(Kept { event, mark: row.get(6)?, priority, print });
+        events.push(Kept { event, mark: row.get(6)?, priority, print, source: None });
     }
     Ok(events)
 }

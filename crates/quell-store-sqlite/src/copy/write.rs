@@ -73,6 +73,7 @@ fn put(tx: &mut Tx<'_, '_>, row: &Row) -> rusqlite::Result<()> {
         Row::Step(run, step) => put_step(tx, run.lane, run.number, step),
         Row::Aside(aside) => put_aside(tx, aside),
         Row::Trail(trail) => put_trail(tx, trail),
+        Row::Cached(_) => Ok(()),
     }
 }
 

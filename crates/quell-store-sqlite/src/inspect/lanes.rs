@@ -137,9 +137,9 @@ impl View<'_> {
             None => Vec::new(),
         };
         Ok(Some(LaneDetail {
-            row: Listed::of(lane, key, self.now, paused.clone()),
+            row: Listed::of(lane, key, self.now, paused.clone(), None),
             now: self.now,
-            waiting: Waiting::of(lane, self.now, paused),
+            waiting: Waiting::of(lane, self.now, paused, None),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -267,7 +267,7 @@ impl View<'_> {
 
     pub(super) fn listed(&self, row: &LaneRow) -> rusqlite::Result<Listed> {
         let paused = self.queue(row.queue_id).and_then(|queue| self.paused_by(queue));
-        Ok(Listed::of(&row.lane, &self.lane_key(row)?, self.now, paused))
+        Ok(Listed::of(&row.lane, &self.lane_key(row)?, self.now, paused, None))
     }
 }
 
