@@ -710,7 +710,10 @@ pub fn unknown_source(lane: &LaneKey, name: &SourceName) -> StoreError {
 /// The answer to one declaration too many.
 pub fn too_many_sources() -> StoreError {
     let max = limits::SOURCES_DECLARED_MAX;
-    StoreError::new(ErrorKind::Limit, format!("{max} sources are declared already: remove one that nobody names"))
+    StoreError::new(
+        ErrorKind::Limit,
+        format!("{max} sources are declared already: remove one that nobody names"),
+    )
 }
 
 /// The answer to a hand laid on a source that is not there.

@@ -108,9 +108,10 @@ pub fn write_answer(row: &CacheRow) -> Vec<u8> {
 
 pub fn read_answer(bytes: &[u8]) -> StoreResult<CacheRow> {
     let (value, row): (Option<String>, CacheRow) = read("kept answer", bytes)?;
-    let value = value.map(|text| serde_json::from_str(&text)).transpose().map_err(|why| {
-        StoreError::new(ErrorKind::Corrupt, format!("a kept answer is no JSON: {why}"))
-    })?;
+    let value = value
+        .map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|why| StoreError::new(ErrorKind::Corrupt, format!("a kept answer is no JSON: {why}")))?;
     Ok(CacheRow { value, ..row })
 }
 

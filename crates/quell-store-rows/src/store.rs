@@ -13,8 +13,8 @@ use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, Controlled, Description,
-    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
-    StepRequest, Store, SweepRequest, Swept, Wakeups,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
+    StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 
 use crate::append::Answers;
