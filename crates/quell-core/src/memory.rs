@@ -20,6 +20,7 @@ use crate::store::{
 };
 use crate::working_set::{Numbers, Report, WorkingSet};
 
+mod portable;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     world: Mutex<WorkingSet>,
     bell: Arc<Bell>,
+    moved: Mutex<portable::Moved>,
 }
 
 /// Everything there is, at one moment: what a backup would hold.
@@ -36,12 +38,25 @@ pub struct Snapshot(WorkingSet);
 
 impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        MemoryStore { clock, world: Mutex::default(), bell: Arc::default() }
+        MemoryStore { clock, world: Mutex::default(), bell: Arc::default(), moved: Mutex::default() }
     }
 
     fn world(&self) -> (Timestamp, MutexGuard<'_, WorkingSet>) {
         let world = self.world.lock().expect("no panic happens while the world is locked");
         (self.clock.now(), world)
+    }
+
+    /// To change something: refused when the store is sealed.
+    fn open(&self) -> StoreResult<(Timestamp, MutexGuard<'_, WorkingSet>)> {
+        let world = self.world();
+        match &self.moved().sealed {
+            Some(by) => Err(crate::copy::sealed(by)),
+            None => Ok(world),
+        }
+    }
+
+    fn moved(&self) -> MutexGuard<'_, portable::Moved> {
+        self.moved.lock().expect("no panic happens while this is locked")
     }
 
     /// What a backup taken now would hold.
@@ -53,11 +68,7 @@ impl MemoryStore {
     pub fn restore(&self, backup: &Snapshot) {
         let (now, mut world) = self.world();
         // A backup may be restored twice: what was told after the first time must not be told again after the second.
-        let last = |w: &WorkingSet| match w.numbers {
-            Numbers::Last(last) => last,
-            Numbers::SetApart(_) => 0,
-        };
-        let told = last(&world).max(last(&backup.0));
+        let told = portable::last(&world).max(portable::last(&backup.0));
         *world = backup.0.clone();
         world.numbers = Numbers::Last(told + limits::EPOCH_JUMP);
         for source in world.sources.values_mut() {
@@ -77,7 +88,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn append(&self, request: AppendRequest) -> StoreResult<Appended> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let appended = world.append(now, &request)?;
         self.bell.ring();
         Ok(appended)
@@ -85,17 +96,17 @@ impl Store for MemoryStore {
 
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         Ok(world.claim(now, &request))
     }
 
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         world.extend(now, &request)
     }
 
     async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let held = world.hold(now, &request)?;
         self.bell.ring();
         Ok(held)
@@ -103,13 +114,13 @@ impl Store for MemoryStore {
 
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         world.step(now, request)
     }
 
     async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let answer = world.source(now, request)?;
         self.bell.ring();
         Ok(answer)
@@ -117,14 +128,14 @@ impl Store for MemoryStore {
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let settled = world.settle(now, request)?;
         self.bell.ring();
         Ok(settled)
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let mut swept = Swept::default();
         if request.reclaim {
             for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
@@ -146,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     async fn control(&self, request: Control) -> StoreResult<Controlled> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let controlled = world.control(now, &request.actor, request.action)?;
         self.bell.ring();
         Ok(controlled)

@@ -61,9 +61,6 @@ const KEPT_HEADERS: [HeaderName; 11] = [
 /// about every time is this fresh.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// A year: nothing is kept for so long, and an answer whose age cannot be read is as old.
-const AGE_MAX_S: u64 = 365 * 24 * 3600;
-
 /// The form of [`Kept`]; an entry of another form is as good as none.
 const FORM: u8 = 1;
 
@@ -224,9 +221,9 @@ impl Kept {
     fn judged(mut self, age: Option<&HeaderValue>, now: SystemTime) -> Option<Kept> {
         let (mut headers, silent) = self.ruled_headers();
         if let Some(age) = age {
-            let seconds = age.to_str().ok().and_then(|text| text.trim().parse().ok()).unwrap_or(AGE_MAX_S);
-            // Bounded, because the rules add to it without a check.
-            headers.insert(header::AGE, HeaderValue::from(seconds.min(AGE_MAX_S)));
+            // An age that cannot be read is the greatest.
+            let seconds = age.to_str().ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+            headers.insert(header::AGE, HeaderValue::from(seconds));
         }
         let policy = self.policy(headers, now);
         let varies_always = self.header(&header::VARY).is_some_and(|names| names.contains('*'));

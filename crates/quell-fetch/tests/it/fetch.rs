@@ -109,6 +109,18 @@ async fn the_time_to_live_of_the_source_is_the_bound_and_a_handler_may_want_less
 }
 
 #[tokio::test]
+async fn an_answer_that_says_nothing_is_kept_no_longer_than_its_handler_wants() {
+    let world = World::new(free()).await;
+    let server = heard(&world.log, |n, _| ok(&n.to_string())).await;
+    let batch = world.run().await;
+    world.fetcher(&batch).with_ttl(Duration::from_secs(10)).get(&server.url("/")).await.unwrap();
+    world.clock.advance(Duration::from_secs(9));
+    assert_eq!(told(&world.fetcher(&batch).get(&server.url("/")).await.unwrap()), ("0", Origin::Cache));
+    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(told(&world.fetcher(&batch).get(&server.url("/")).await.unwrap()), ("1", Origin::Source));
+}
+
+#[tokio::test]
 async fn a_source_without_a_cache_is_always_asked() {
     let world = World::new(SourceRules { cache_ttl: None, ..free() }).await;
     let server = heard(&world.log, |_, _| ok("x")).await;

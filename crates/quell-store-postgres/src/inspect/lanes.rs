@@ -290,7 +290,7 @@ impl View<'_> {
 
     fn listed(&self, at: &LaneAt) -> Listed {
         let paused = self.paused_by(&at.key.tenant, &at.key.queue);
-        Listed::of(&at.lane, &at.key, self.now, paused)
+        Listed::of(&at.lane, &at.key, self.now, paused, None)
     }
 }
 
