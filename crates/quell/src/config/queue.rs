@@ -125,6 +125,7 @@ pub(super) fn resolve_queue(
             lane_events: u64::try_from(lane_events).unwrap_or(u64::MAX),
             overflow,
             content_dedupe,
+            source: None,
         }),
         run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running, rules, notify: None }),
         retry,
