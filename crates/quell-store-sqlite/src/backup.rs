@@ -389,6 +389,8 @@ fn void_leases(tx: &mut Tx<'_, '_>) -> rusqlite::Result<u64> {
         .prepare("SELECT id FROM queue")?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    // Before the queues get their times, which depend on what sources let go.
+    tx.void_probes()?;
     let now = tx.now;
     let mut voided = 0;
     for queue in queues {
