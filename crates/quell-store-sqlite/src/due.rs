@@ -204,3 +204,95 @@ impl Tx<'_, '_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use quell_core::batch::Batch;
+    use quell_core::source::SourceReport;
+    use quell_core::store::{ClaimRequest, Control, ControlAction, SettleRequest};
+    use quell_store_tests::builders::{
+        FAILED, append_request, breaker, claim_request, event, fault, settle_request, source_name, worker,
+    };
+
+    use super::*;
+    use crate::tx::{Names, Statements};
+    use crate::{append, claim, control, migrate, settle};
+
+    /// A store without its threads: each call is one transaction on this connection.
+    struct Desk<'c> {
+        statements: Statements<'c>,
+        names: Names,
+    }
+
+    impl Desk<'_> {
+        fn at<T>(&mut self, work: impl FnOnce(&mut Tx<'_, '_>) -> T) -> T {
+            let mut tx = Tx::begin(&mut self.statements, &mut self.names).unwrap();
+            let done = work(&mut tx);
+            assert!(tx.commit().is_ok(), "it is committed");
+            done
+        }
+
+        fn lanes(&mut self, names: impl Iterator<Item = String>, source: Option<&str>) {
+            let names: Vec<String> = names.collect();
+            for names in names.chunks(500) {
+                let events = names.iter().map(|key| match source {
+                    Some(source) => event("q", key).source(source),
+                    None => event("q", key),
+                });
+                self.at(|tx| append::append(tx, &append_request(events))).unwrap();
+            }
+        }
+
+        fn claim(&mut self, max: usize) -> Vec<Batch> {
+            let request = ClaimRequest { max, ..claim_request(&worker("w")) };
+            self.at(|tx| claim::claim(tx, &request)).unwrap().batches
+        }
+
+        fn open_breaker(&mut self) {
+            let rules = breaker(1);
+            let action = ControlAction::PutSource { name: source_name("shop"), rules };
+            self.at(|tx| control::control(tx, &Control { actor: "ada".into(), action })).unwrap();
+            self.lanes(std::iter::once("first".to_owned()), Some("shop"));
+            let batch = self.claim(1).pop().unwrap();
+            let source: SourceReport = fault();
+            let request = SettleRequest { source, ..settle_request(&batch, FAILED) };
+            self.at(|tx| settle::settle(tx, &request)).unwrap();
+        }
+    }
+
+    /// What a claim of others costs in steps of SQLite's machine, with so many lanes that an open breaker holds.
+    fn cost(held: usize) -> u64 {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate::migrate(&mut connection).unwrap();
+        let steps = Arc::new(AtomicU64::new(0));
+        let counter = steps.clone();
+        let count = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        connection.progress_handler(1, Some(count)).unwrap();
+        let mut desk = Desk { statements: Statements::new(&connection), names: Names::default() };
+        desk.open_breaker();
+        desk.lanes((0..held).map(|n| format!("held{n}")), Some("shop"));
+        desk.lanes((0..30).map(|n| format!("free{n:02}")), None);
+        // The first one prepares what the others use, and sets the queue's time.
+        assert_eq!(desk.claim(10).len(), 10);
+        let before = steps.load(Ordering::Relaxed);
+        let batches = desk.claim(10);
+        let cost = steps.load(Ordering::Relaxed) - before;
+        assert_eq!(batches.len(), 10);
+        assert!(batches.iter().all(|batch| batch.source.is_none()));
+        cost
+    }
+
+    #[test]
+    fn ten_thousand_lanes_that_an_open_breaker_holds_cost_a_claim_of_others_no_more_than_one_does() {
+        let (none, one, many) = (cost(0), cost(1), cost(10_000));
+        assert_eq!(many, one, "not one step for each of them");
+        // To find out that there is such a source, and that it lets nobody go: a few look-ups by index.
+        assert!(one < none + 300, "{one} with the source, {none} without");
+    }
+}
