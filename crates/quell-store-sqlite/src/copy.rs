@@ -76,8 +76,8 @@ impl Portable for SqliteStore {
         self.page(move |connection| read::trail(connection, after, most)).await
     }
 
-    async fn cached(&self, _: Option<(SourceId, String)>, _: usize) -> StoreResult<Vec<CacheRow>> {
-        Ok(Vec::new())
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        self.page(move |connection| read::cached(connection, after, most)).await
     }
 
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
