@@ -160,6 +160,10 @@ impl Backend for Postgres {
         sweep::forget(&self.0, retention, swept).await
     }
 
+    async fn forget_answers(&self) -> StoreResult<bool> {
+        sweep::forget_answers(&self.0).await
+    }
+
     fn ring(&self, at: Timestamp) {
         self.0.bell.ring(at);
     }
