@@ -4,11 +4,11 @@
 //! locks. Numbers come last and in blocks of a thousand: larger than any number that was given to a holder of these lanes
 //! before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quell_core::aside::Aside;
 use quell_core::error::StoreResult;
-use quell_core::event::{EventId, LaneKey, QueueName, Tenant};
+use quell_core::event::{EventId, LaneKey, QueueName, SourceName, Tenant};
 use quell_core::lane::Paused;
 use quell_core::source::{Declaration, Source};
 use quell_core::working_set::{FinishedRun, LaneSums, Trail};
@@ -171,7 +171,7 @@ static SOURCES: Sql = Sql {
 };
 static GOVERNING: Sql = Sql {
     text: "SELECT s.body FROM unnest($1::text[], $2::text[]) AS w(name, tenant)
-           JOIN quell.source s ON s.name = w.name AND (s.tenant = w.tenant OR s.tenant = '')",
+           JOIN quell.source s ON s.name = w.name AND s.tenant = w.tenant",
     types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
 pub(crate) static DECLARATIONS: Sql =
@@ -471,11 +471,11 @@ fn ask_sources(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)
         ask(Kind::Sources, &SOURCES, vec![Box::new(ids)]);
     }
     if !want.governing.is_empty() {
-        let (names, tenants): (Vec<String>, Vec<String>) = want
-            .governing
-            .iter()
-            .map(|(tenant, name)| (name.as_str().to_owned(), tenant.as_str().to_owned()))
-            .unzip();
+        // Also those of no tenant, in case it is shared; each by its own place in the index, because there may be thousands.
+        let of_all = want.governing.iter().flat_map(|(tenant, name)| [(name, tenant.as_str()), (name, "")]);
+        let places: BTreeSet<(&SourceName, &str)> = of_all.collect();
+        let (names, tenants): (Vec<String>, Vec<String>) =
+            places.into_iter().map(|(name, tenant)| (name.as_str().to_owned(), tenant.to_owned())).unzip();
         ask(Kind::Declarations, &DECLARATIONS, vec![Box::new(names.clone())]);
         ask(Kind::Sources, &GOVERNING, vec![Box::new(names), Box::new(tenants)]);
     }
