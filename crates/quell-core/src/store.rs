@@ -726,11 +726,6 @@ pub fn no_such_source(scope: &SourceScope) -> StoreError {
     StoreError::new(ErrorKind::NotFound, detail)
 }
 
-/// The answer of a store that does not keep sources yet.
-pub fn no_sources_yet() -> StoreError {
-    StoreError::new(ErrorKind::Invalid, "this store does not keep sources yet")
-}
-
 /// The answer to a holder that wants kept answers though nothing governs its run.
 pub fn ungoverned(run: RunId) -> StoreError {
     let detail = format!(
