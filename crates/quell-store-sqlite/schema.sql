@@ -24,7 +24,7 @@ CREATE TABLE queue (
   discarded   INTEGER NOT NULL,
   delayed     INTEGER NOT NULL,
   buffered    INTEGER NOT NULL,
-  in_flight   INTEGER NOT NULL, priorities INTEGER NOT NULL DEFAULT 16, schedules  INTEGER NOT NULL DEFAULT 0,
+  in_flight   INTEGER NOT NULL, priorities INTEGER NOT NULL DEFAULT 16, schedules  INTEGER NOT NULL DEFAULT 0, governed INTEGER NOT NULL DEFAULT 0,
   UNIQUE (tenant, name)
 ) STRICT;
 
@@ -88,7 +88,7 @@ CREATE TABLE lane (
   r_lease_until  INTEGER,
   r_due_at       INTEGER,
   r_error        TEXT
-, priority         INTEGER NOT NULL DEFAULT 4, blocked_at       INTEGER, blocked_run      INTEGER, queued           TEXT, o_priority       INTEGER, o_step           INTEGER, r_flags          INTEGER, r_interrupts     INTEGER, r_revision       INTEGER, r_priority       INTEGER, r_max_events     INTEGER, r_max_bytes      INTEGER, r_max_interrupts INTEGER, r_head           INTEGER, r_claim_id       TEXT, r_extra          TEXT) STRICT;
+, priority         INTEGER NOT NULL DEFAULT 4, blocked_at       INTEGER, blocked_run      INTEGER, queued           TEXT, o_priority       INTEGER, o_step           INTEGER, r_flags          INTEGER, r_interrupts     INTEGER, r_revision       INTEGER, r_priority       INTEGER, r_max_events     INTEGER, r_max_bytes      INTEGER, r_max_interrupts INTEGER, r_head           INTEGER, r_claim_id       TEXT, r_extra          TEXT, source   INTEGER NOT NULL DEFAULT 0, o_source INTEGER) STRICT;
 
 CREATE UNIQUE INDEX lane_key ON lane (queue_id, key);
 
@@ -101,7 +101,7 @@ CREATE TABLE event (
   fingerprint BLOB,               -- of the payload, when the caller gave the id
   received_at INTEGER NOT NULL,
   headers     TEXT,
-  payload     TEXT    NOT NULL, mark     INTEGER, was_seq  INTEGER, priority INTEGER,
+  payload     TEXT    NOT NULL, mark     INTEGER, was_seq  INTEGER, priority INTEGER, source INTEGER,
   PRIMARY KEY (lane_id, seq)
 ) STRICT, WITHOUT ROWID;
 
@@ -167,8 +167,6 @@ BEGIN
   SELECT RAISE(ABORT, 'audit records above the retention mark cannot be deleted');
 END;
 
-CREATE INDEX lane_due ON lane (queue_id, priority, due_at) WHERE due_at IS NOT NULL;
-
 CREATE INDEX lane_paused ON lane (queue_id) WHERE paused_at IS NOT NULL OR blocked_at IS NOT NULL;
 
 CREATE INDEX lane_claim ON lane (r_claim_id) WHERE r_claim_id IS NOT NULL;
@@ -189,7 +187,7 @@ CREATE TABLE aside (
   policy      TEXT    NOT NULL,      -- the queue's rules when it was accepted, as JSON
   headers     TEXT,
   payload     TEXT    NOT NULL
-) STRICT;
+, source TEXT) STRICT;
 
 CREATE INDEX aside_look ON aside (queue_id, look_at, ready_at, number);
 
@@ -223,3 +221,37 @@ CREATE TABLE schedule (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX schedule_next ON schedule (queue_id, next_at) WHERE next_at IS NOT NULL;
+
+CREATE TABLE declaration (
+  name  TEXT PRIMARY KEY,
+  rules TEXT NOT NULL                -- as JSON
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE source (
+  id     INTEGER PRIMARY KEY,        -- from the store-wide sequence
+  tenant TEXT NOT NULL,              -- '' for a shared one and for no tenant
+  name   TEXT NOT NULL,
+  body   TEXT NOT NULL,              -- the whole source, as JSON
+  UNIQUE (tenant, name)
+) STRICT;
+
+CREATE INDEX source_name ON source (name, tenant);
+
+CREATE TABLE answer (
+  source     INTEGER NOT NULL,
+  key        TEXT    NOT NULL,
+  value      TEXT,                   -- as JSON; empty while it is fetched for the first time
+  kept_at    INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  flight     TEXT,                   -- who fetches it, as JSON
+  over_at    INTEGER NOT NULL,       -- worth keeping neither as an answer nor as a flight from then on
+  UNIQUE (source, key)
+) STRICT;
+
+CREATE INDEX answer_expires ON answer (source, expires_at);
+
+CREATE INDEX answer_over ON answer (over_at);
+
+CREATE INDEX lane_due ON lane (queue_id, priority, source, due_at) WHERE due_at IS NOT NULL;
+
+CREATE INDEX lane_source ON lane (source, queue_id) WHERE source <> 0 AND lease_at IS NULL;

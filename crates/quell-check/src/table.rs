@@ -61,6 +61,8 @@ changes! {
     ConflictBuried "conflict_buried"
     SchedulePut "schedule_put"
     ScheduleRemoved "schedule_removed"
+    ProbeFaulted "probe_faulted"
+    Starved "starved"
 }
 
 impl Change {
@@ -70,9 +72,11 @@ impl Change {
         match (self, from, to) {
             (Change::Claimed, Some(Pending | Retryable), Some(Running)) => true,
             (Change::Succeeded, Some(Running), Some(Succeeded)) => true,
-            (Change::Retried, Some(Running), Some(Retryable)) => true,
+            (Change::Retried | Change::ProbeFaulted, Some(Running), Some(Retryable)) => true,
             (Change::Failed | Change::Exhausted | Change::Expired, Some(Running), Some(Failed)) => true,
-            (Change::Released | Change::ReleasedCounted, Some(Running), Some(Pending)) => true,
+            (Change::Released | Change::ReleasedCounted | Change::Starved, Some(Running), Some(Pending)) => {
+                true
+            }
             (Change::Reclaimed | Change::Restored, Some(Running), Some(Pending)) => true,
             (Change::Superseded | Change::Interrupted, Some(Running), Some(Pending)) => true,
             (Change::Held | Change::CancelRequested, Some(Running), Some(Running)) => true,
@@ -116,6 +120,8 @@ impl Change {
             self,
             Change::Succeeded
                 | Change::Retried
+                | Change::ProbeFaulted
+                | Change::Starved
                 | Change::Failed
                 | Change::Exhausted
                 | Change::Released
@@ -132,7 +138,14 @@ impl Change {
 
     /// The attempt did not count.
     pub(crate) fn refunds(self) -> bool {
-        matches!(self, Change::Released | Change::Superseded | Change::Interrupted)
+        matches!(
+            self,
+            Change::Released
+                | Change::Superseded
+                | Change::Interrupted
+                | Change::ProbeFaulted
+                | Change::Starved
+        )
     }
 }
 

@@ -145,6 +145,8 @@ pub(crate) enum Command {
     Audit(commands::audit::AuditArgs),
     /// List, put, remove and preview what comes by the calendar
     Schedules(commands::schedules::SchedulesArgs),
+    /// Outside parties with limits: list, show, enable, disable, reset, put, remove, release
+    Sources(commands::sources::SourcesArgs),
     /// Hand a key over now: close its window, or end its backoff
     Flush(commands::flush::FlushArgs),
     /// Stop handing over a queue, or one key; running handlers go on

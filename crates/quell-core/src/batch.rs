@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::event::{Event, Invalid, LaneKey};
+use crate::source::SourceId;
 use crate::window::FiredBy;
 
 /// The name of a run, known from its first event on.
@@ -149,6 +150,9 @@ pub struct Batch {
     pub lease_until: Timestamp,
     /// The newest event of the lane at the claim; larger than the last event's `seq` when some were left over.
     pub head_seq: u64,
+    /// The governed party that this run asks; its claim has taken one token.
+    #[serde(skip)]
+    pub source: Option<SourceId>,
     pub events: Vec<Event>,
 }
 

@@ -17,6 +17,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, QueueName, Tenant};
 use crate::lane::{Lane, Paused};
 use crate::schedule::ScheduleRow;
+use crate::source::{CacheRow, Declaration, Source, SourceId};
 use crate::store::StepRow;
 use crate::totals::Totals;
 use crate::working_set::{FinishedRun, Kept, Trail};
@@ -51,6 +52,10 @@ pub trait Portable: Send + Sync + 'static {
     /// Records of the trail by number, those after `after`. Their keys need not be filled in.
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>>;
 
+    /// Kept answers of sources by (source, key), those after `after`, until their values reach 4 MiB. Answers that are
+    /// over need not be among them. They are worth a request each and nothing more: a copy does not compare them.
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>>;
+
     /// Puts rows in place, all of them or none. What is there under the same name is replaced. This and what follows is
     /// allowed on a sealed store.
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()>;
@@ -58,7 +63,7 @@ pub trait Portable: Send + Sync + 'static {
     /// Takes a lane out with everything that belongs to it, except its records in the trail.
     async fn remove_lane(&self, lane: u64) -> StoreResult<()>;
 
-    /// Takes over what belongs to no lane: totals, pauses and schedules replace those that are there, and numbers go on
+    /// Takes over what belongs to no lane: totals, pauses, schedules, declarations and sources replace those that are there, and numbers go on
     /// after `last_number`. The queues were made by the rows that name them.
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()>;
 
@@ -77,6 +82,7 @@ pub enum Row {
     Step(RunId, StepRow),
     Aside(Aside),
     Trail(Trail),
+    Cached(CacheRow),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,6 +100,8 @@ pub struct Frame {
     pub totals: Vec<(Tenant, QueueName, Totals)>,
     pub pauses: Vec<(QueueName, Option<Tenant>, Paused)>,
     pub schedules: Vec<ScheduleRow>,
+    pub declarations: Vec<Declaration>,
+    pub sources: Vec<Source>,
     pub counts: Counts,
 }
 

@@ -86,6 +86,11 @@ text_type!(
     check_queue
 );
 text_type!(
+    /// A governed outside party, `[a-z0-9._-]{1,64}` like a queue.
+    SourceName,
+    check_source
+);
+text_type!(
     /// Who the event belongs to: 1 to 512 bytes of UTF-8 without NUL, compared as bytes.
     Key,
     check_key
@@ -113,10 +118,18 @@ impl Tenant {
 }
 
 fn check_queue(text: &str) -> Result<(), Invalid> {
+    check_name("queue name", text)
+}
+
+fn check_source(text: &str) -> Result<(), Invalid> {
+    check_name("source name", text)
+}
+
+fn check_name(what: &'static str, text: &str) -> Result<(), Invalid> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
     if text.is_empty() || text.len() > limits::QUEUE_NAME_BYTES_MAX || !text.chars().all(allowed) {
         return Err(Invalid::new(
-            "queue name",
+            what,
             format!("{:?} is not 1 to 64 characters of a-z, 0-9, '.', '_' and '-'", shorten(text)),
         ));
     }
@@ -334,6 +347,9 @@ pub struct AppendPolicy {
     pub overflow: Overflow,
     /// An event without an id whose payload equals one in the still open window is that event again.
     pub content_dedupe: bool,
+    /// The outside party that its runs ask, unless an event names its own.
+    #[serde(default)]
+    pub source: Option<SourceName>,
 }
 
 /// What a full lane does with one more event.
@@ -354,6 +370,7 @@ impl Default for AppendPolicy {
             lane_events: limits::LANE_EVENTS_DEFAULT,
             overflow: Overflow::Reject,
             content_dedupe: false,
+            source: None,
         }
     }
 }
@@ -374,6 +391,9 @@ pub struct NewEvent {
     pub window: Option<WindowPolicy>,
     /// Refused when the lane has anything to do: unique work.
     pub only_if_idle: bool,
+    /// The outside party that its run asks, in place of the queue's.
+    #[serde(default)]
+    pub source: Option<SourceName>,
 }
 
 impl NewEvent {
@@ -389,7 +409,13 @@ impl NewEvent {
             delay: None,
             window: None,
             only_if_idle: false,
+            source: None,
         }
+    }
+
+    /// The outside party that governs it: its own, or its queue's.
+    pub fn governed_by(&self) -> Option<&SourceName> {
+        self.source.as_ref().or(self.policy.source.as_ref())
     }
 
     /// The window that this event opens when it is the first of its run.

@@ -7,10 +7,11 @@ use serde::Serialize;
 use crate::audit::AuditRecord;
 use crate::batch::RunId;
 use crate::clock::Timestamp;
-use crate::event::{Event, EventId, Key, LaneKey, QueueName, Tenant};
+use crate::event::{Event, EventId, Key, LaneKey, QueueName, SourceName, Tenant};
 use crate::lane::{Attention, CurrentRun, Finished, Lane, Links};
 use crate::lifecycle::RunState;
 use crate::schedule::ScheduleRow;
+use crate::source::{Because, Breaker, Readiness, Source, SourceRules, Standing};
 use crate::store::{Description, StepRow};
 use crate::totals::Totals;
 use crate::window::FiredBy;
@@ -29,6 +30,8 @@ pub enum Inspect {
     Audit(AuditFilter),
     /// All schedules with their next fire.
     Schedules,
+    /// Sources by name, then tenant, with their state.
+    Sources(SourceFilter),
     /// Totals and lane counts per tenant and queue.
     Stats,
     /// The no-loss equation checked against the rows themselves. Reads everything: for `doctor`, not for a hot path.
@@ -47,6 +50,7 @@ pub enum Inspected {
     Event(Option<EventPlace>),
     Audit(Page<AuditRecord>),
     Schedules(Vec<ScheduleRow>),
+    Sources(Page<SourceRow>),
     Stats(Vec<QueueStats>),
     Verify(Verified),
     Health(Health),
@@ -91,6 +95,67 @@ pub struct AuditFilter {
     pub run: Option<RunId>,
     pub cursor: Option<String>,
     pub limit: usize,
+}
+
+/// Both together name one source.
+#[derive(Debug, Clone, Default)]
+pub struct SourceFilter {
+    pub tenant: Option<Tenant>,
+    pub name: Option<SourceName>,
+    pub cursor: Option<String>,
+    pub limit: usize,
+}
+
+/// One source of a listing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SourceRow {
+    pub name: SourceName,
+    /// Empty for a shared one, and for those who have no tenant.
+    pub tenant: Tenant,
+    pub enabled: bool,
+    pub standing: Standing,
+    /// Who changed that last.
+    pub changed_by: Option<String>,
+    pub breaker: Breaker,
+    pub failure_streak: u32,
+    pub last_success_at: Option<Timestamp>,
+    pub last_failure_at: Option<Timestamp>,
+    pub paused_until: Option<Timestamp>,
+    /// The source asked for silence until then.
+    pub not_before: Option<Timestamp>,
+    /// The run that tries whether it works again.
+    pub probe: Option<RunId>,
+    /// Whole tokens in the bucket; missing when there is no limit.
+    pub tokens: Option<u64>,
+    /// Lanes whose next batch asks it and that no worker holds.
+    pub waiting: u64,
+    /// Answers that are kept.
+    pub cached: u64,
+    #[serde(flatten)]
+    pub rules: SourceRules,
+}
+
+impl SourceRow {
+    pub fn of(source: &Source, now: Timestamp, waiting: u64, cached: u64) -> Self {
+        SourceRow {
+            name: source.name.clone(),
+            tenant: source.tenant.clone(),
+            enabled: source.standing == Standing::Enabled,
+            standing: source.standing,
+            changed_by: source.hand.as_ref().map(|hand| hand.by.clone()),
+            breaker: source.breaker(now),
+            failure_streak: source.streak,
+            last_success_at: source.last_success_at,
+            last_failure_at: source.last_failure_at,
+            paused_until: source.paused_until,
+            not_before: source.not_before.filter(|until| *until > now),
+            probe: source.probe.filter(|probe| probe.until > now).map(|probe| probe.run),
+            tokens: source.tokens(now),
+            waiting,
+            cached,
+            rules: source.rules,
+        }
+    }
 }
 
 /// One lane of a listing.
@@ -155,11 +220,40 @@ pub struct Waiting {
     pub token: Option<u64>,
     pub lease_until: Option<Timestamp>,
     pub expired: bool,
+    /// The governed party that does not let it go.
+    pub source: Option<WaitingForSource>,
+}
+
+/// A source that keeps a lane waiting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitingForSource {
+    pub name: SourceName,
+    pub because: Because,
+    /// Missing when somebody has to change that.
+    pub until: Option<Timestamp>,
+    /// Who made it so, for a standing.
+    pub by: Option<String>,
+}
+
+impl WaitingForSource {
+    /// Nothing when the lane would wait as long without it.
+    fn of(lane: &Lane, now: Timestamp, source: &Source) -> Option<Self> {
+        let due = lane.again_at().or(lane.open.map(|o| o.window.due().0))?;
+        let idle = lane.lease_at().is_none() && lane.source() == Some(source.id);
+        let (because, until) = match source.readiness(now) {
+            Readiness::Wait(until, because) if until > due => (because, Some(until)),
+            Readiness::Held(because) => (because, None),
+            _ => return None,
+        };
+        let by = source.hand.as_ref().filter(|_| until.is_none()).map(|hand| hand.by.clone());
+        idle.then(|| WaitingForSource { name: source.name.clone(), because, until, by })
+    }
 }
 
 impl Waiting {
-    /// Reads the reasons off a lane; the store adds whether the queue is paused.
-    pub fn of(lane: &Lane, now: Timestamp, queue_paused_by: Option<String>) -> Self {
+    /// Reads the reasons off a lane; the store adds whether the queue is paused, and the lane's source
+    /// ([`Lane::source`]).
+    pub fn of(lane: &Lane, now: Timestamp, queue_paused_by: Option<String>, source: Option<&Source>) -> Self {
         let current = lane.current.as_ref();
         let running = current.filter(|c| c.state == RunState::Running);
         Waiting {
@@ -177,6 +271,7 @@ impl Waiting {
             token: running.map(|c| c.token),
             lease_until: running.map(|c| c.lease_until),
             expired: lane.attention(now) == Attention::Expired,
+            source: source.and_then(|source| WaitingForSource::of(lane, now, source)),
         }
     }
 
@@ -207,6 +302,15 @@ impl Waiting {
         }
         if let Some(by) = &self.queue_paused_by {
             parts.push(format!("queue paused by {by}"));
+        }
+        if let Some(source) = &self.source {
+            let mut text = format!("source {} {}", source.name, source.because.phrase());
+            if let Some(until) = source.until {
+                text += &format!(" for {}", span(until, now));
+            } else if let Some(by) = &source.by {
+                text += &format!(" by {by}");
+            }
+            parts.push(text);
         }
         if let Some(until) = self.again_at {
             parts.push(if until > now {
@@ -411,8 +515,14 @@ impl RunRow {
 }
 
 impl LaneRow {
-    pub fn of(lane: &Lane, key: &LaneKey, now: Timestamp, queue_paused_by: Option<String>) -> LaneRow {
-        let waiting = Waiting::of(lane, now, queue_paused_by);
+    pub fn of(
+        lane: &Lane,
+        key: &LaneKey,
+        now: Timestamp,
+        queue_paused_by: Option<String>,
+        source: Option<&Source>,
+    ) -> LaneRow {
+        let waiting = Waiting::of(lane, now, queue_paused_by, source);
         let running = lane.current.as_ref().filter(|c| c.state == RunState::Running);
         // Counted as the totals count: redriven events are buffered until they are claimed.
         let fixed = |buffered: bool| -> u64 {
@@ -509,17 +619,17 @@ mod tests {
     #[test]
     fn the_reason_of_waiting_is_one_readable_sentence() {
         let mut lane = Lane::new(1, at(0));
-        assert_eq!(Waiting::of(&lane, at(0), None).sentence(at(0)), "idle");
+        assert_eq!(Waiting::of(&lane, at(0), None, None).sentence(at(0)), "idle");
         let window = Window::quiet_capped(Duration::from_secs(2), Duration::from_secs(10));
-        lane.append(at(0), 1, &event(window), || 7);
-        lane.append(at(800), 2, &event(window), || 8);
+        lane.append(at(0), 1, &event(window), None, || 7);
+        lane.append(at(800), 2, &event(window), None, || 8);
         assert_eq!(
-            Waiting::of(&lane, at(1_000), None).sentence(at(1_000)),
+            Waiting::of(&lane, at(1_000), None, None).sentence(at(1_000)),
             "buffered 2, due in 1.8s (quiet), at the latest in 9.0s"
         );
         lane.pause(at(1_000), "ada");
         assert!(
-            Waiting::of(&lane, at(5_000), None)
+            Waiting::of(&lane, at(5_000), None, None)
                 .sentence(at(5_000))
                 .starts_with("lane paused by ada; buffered 2")
         );
@@ -530,22 +640,22 @@ mod tests {
         use crate::lane::{Claimer, Settlement, Taken};
         use crate::outcome::Verdict;
         let mut lane = Lane::new(1, at(0));
-        lane.append(at(0), 1, &event(Window::none()), || 7);
+        lane.append(at(0), 1, &event(Window::none()), None, || 7);
         lane.cut(at(0), Taken { count: 1, bytes: 10, hi: 1, last_at: at(0), rest: None }, || 8);
         let worker = "w:1:a".parse().map(std::sync::Arc::new).unwrap();
         let lease = Duration::from_secs(10);
         let policy = crate::store::RunPolicy { lease, max_attempts: 3, ..Default::default() }.into();
-        lane.claim(at(0), &Claimer { worker, token: 9, policy, claim_id: None });
+        lane.claim(at(0), &Claimer { worker, token: 9, policy, claim_id: None, probe: false });
         let mut retried = lane.clone();
         let retry =
             Settlement { delay: Duration::from_secs(5), ..Settlement::of(Verdict::Retry { after: None }) };
         retried.settle(at(0), 7, 9, &retry, None).unwrap();
         assert_eq!(
-            Waiting::of(&retried, at(1_000), None).sentence(at(1_000)),
+            Waiting::of(&retried, at(1_000), None, None).sentence(at(1_000)),
             "its run is tried again in 4.0s"
         );
         lane.reclaim(at(10_000));
-        let sentence = Waiting::of(&lane, at(10_000), None).sentence(at(10_000));
+        let sentence = Waiting::of(&lane, at(10_000), None, None).sentence(at(10_000));
         assert_eq!(sentence, "its run is due again and waits for a worker");
     }
 

@@ -25,6 +25,7 @@ use crate::event::{AppendPolicy, Event, LaneKey, NewEvent, QueueName};
 use crate::lifecycle::{self, Change, RunState};
 use crate::limits;
 use crate::outcome::Verdict;
+use crate::source::SourceId;
 use crate::store::{HoldAnswer, RunPolicy};
 use crate::window::{FiredBy, OpenWindow, Window, WindowPolicy};
 
@@ -62,6 +63,9 @@ pub struct OpenRun {
     /// The highest of its events; a leftover keeps that of the whole.
     pub priority: u8,
     pub window: OpenWindow,
+    /// The source of its first event: a batch is cut where another one begins.
+    #[serde(default)]
+    pub source: Option<SourceId>,
 }
 
 /// A run whose batch is fixed: the events lo..=hi that belong to it, no other.
@@ -128,6 +132,15 @@ pub struct CurrentRun {
     pub links: Links,
     /// Who is told when it ends, stamped by the claim so that a sweep knows it too.
     pub notify: Option<Arc<Notify>>,
+    /// The one source of all its events.
+    #[serde(default)]
+    pub source: Option<SourceId>,
+    /// Its latest claim was to find out whether the source works again, and has not found that it does.
+    #[serde(default)]
+    pub probe: bool,
+    /// Refunds that its source caused: no hand-backs, and not bounded like them.
+    #[serde(default)]
+    pub source_refunds: u32,
 }
 
 /// What the queue says about a run that is being processed.
@@ -236,6 +249,11 @@ impl CurrentRun {
         self.claims - self.refunds
     }
 
+    /// Refunded hand-backs: neither giving way nor what its source caused.
+    fn hand_backs(&self) -> u32 {
+        self.refunds - self.interrupts - self.source_refunds
+    }
+
     /// Redriven and not claimed yet: counted as buffered.
     pub fn is_buffered(&self) -> bool {
         self.links.redriven_from.is_some() && self.claims == 0
@@ -325,6 +343,7 @@ pub struct Taken {
 pub struct Rest {
     pub lo: u64,
     pub first_at: Timestamp,
+    pub source: Option<SourceId>,
 }
 
 /// Who claims, by which policy.
@@ -334,6 +353,8 @@ pub struct Claimer {
     pub token: u64,
     pub policy: Arc<RunPolicy>,
     pub claim_id: Option<String>,
+    /// The claim is to find out whether the source works again.
+    pub probe: bool,
 }
 
 /// How a holder wants its run to end; delays are drawn by the caller.
@@ -344,11 +365,13 @@ pub struct Settlement {
     pub delay: Duration,
     /// Succeed only if nothing newer than this has arrived.
     pub if_head: Option<u64>,
+    /// The source is why it was not done: a retry or a hand-back is refunded.
+    pub refund: bool,
 }
 
 impl Settlement {
     pub fn of(verdict: Verdict) -> Self {
-        Settlement { verdict, delay: Duration::ZERO, if_head: None }
+        Settlement { verdict, delay: Duration::ZERO, if_head: None, refund: false }
     }
 }
 
@@ -443,9 +466,30 @@ impl Lane {
         runs.chain(self.open.map(|o| o.priority)).max().unwrap_or(limits::PRIORITY_DEFAULT)
     }
 
+    /// The source that the next batch of this lane asks, or that its holder asks now: what the claim waits for.
+    pub fn source(&self) -> Option<SourceId> {
+        match &self.current {
+            Some(current) => current.source,
+            None => self.open.and_then(|open| open.source),
+        }
+    }
+
+    /// Whether what is newer could be part of the current run: a batch asks one source.
+    fn newer_fits(&self) -> bool {
+        let current = self.current.as_ref();
+        current.zip(self.open).is_some_and(|(current, open)| current.source == open.source)
+    }
+
     /// An event arrives: it joins the open run or opens one, whatever the current run does. A holder that may be
     /// interrupted is asked to stop.
-    pub fn append(&mut self, now: Timestamp, seq: u64, event: &NewEvent, fresh: impl FnOnce() -> u64) -> Met {
+    pub fn append(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        event: &NewEvent,
+        source: Option<SourceId>,
+        fresh: impl FnOnce() -> u64,
+    ) -> Met {
         assert!(seq > self.head_seq, "sequence numbers of a lane strictly increase");
         let met = match (&self.current, &self.open) {
             (Some(current), _) if current.state == RunState::Running => Met::Running,
@@ -460,12 +504,19 @@ impl Lane {
             bytes: 0,
             priority: event.priority,
             window: OpenWindow::opened(event.opens(), now),
+            source,
         });
+        if open.count == 0 {
+            // What was there before it has been dropped to make room.
+            open.source = source;
+        }
         open.count += 1;
         open.bytes += event.payload.len() as u64;
         open.priority = open.priority.max(event.priority);
         open.window.event(now, open.count, open.bytes, asked);
+        let fits = self.newer_fits();
         if let Some(current) = self.current.as_mut()
+            && fits
             && current.state == RunState::Running
             && current.rules.during_run == DuringRun::Interrupt
             && current.can_give_way()
@@ -481,7 +532,7 @@ impl Lane {
     pub fn again_at(&self) -> Option<Timestamp> {
         let current = self.current.as_ref().filter(|c| c.state != RunState::Running)?;
         Some(match (current.newer, &self.open) {
-            (Newer::AtWindow, Some(open)) => current.due_at.max(open.window.due().0),
+            (Newer::AtWindow, Some(open)) if self.newer_fits() => current.due_at.max(open.window.due().0),
             _ => current.due_at,
         })
     }
@@ -562,7 +613,12 @@ impl Lane {
         let rest = taken.rest?;
         let number = fresh();
         let full = batch >= u64::from(open.window.window.max_events);
-        let by = if full { FiredBy::Count } else { FiredBy::Bytes };
+        let by = match () {
+            () if full => FiredBy::Count,
+            // Cut where another source begins: the window was over for all of them, for the same reason.
+            () if rest.source != open.source => open.window.due().1,
+            () => FiredBy::Bytes,
+        };
         self.open = Some(OpenRun {
             number,
             lo: rest.lo,
@@ -575,6 +631,7 @@ impl Lane {
                 closed: Some((by, rest.first_at)),
                 ..open.window
             },
+            source: rest.source,
         });
         Some(number)
     }
@@ -583,7 +640,9 @@ impl Lane {
     /// open run behind this batch, and calls [`Lane::absorb`] if at least one event fits.
     pub fn takes_newer(&self, policy: &RunPolicy) -> Option<&CurrentRun> {
         let current = self.current.as_ref().filter(|c| c.state != RunState::Running)?;
-        self.open?;
+        if !self.newer_fits() {
+            return None;
+        }
         let last = current.attempt() + 1 >= policy.max_attempts;
         match current.newer {
             Newer::No => None,
@@ -639,6 +698,7 @@ impl Lane {
         current.rules = by.policy.rules;
         current.notify = by.policy.notify.clone();
         current.newer = Newer::No;
+        current.probe = by.probe;
         current.token = by.token;
         current.claimed_head = self.head_seq;
         current.claim_id = by.claim_id.clone();
@@ -670,6 +730,7 @@ impl Lane {
             claimed_at: run.claimed_at,
             lease_until: run.lease_until,
             head_seq: run.claimed_head,
+            source: run.source,
             events,
         }
     }
@@ -695,6 +756,13 @@ impl Lane {
         })
     }
 
+    /// The holder's request was answered: the source works, and the run is a probe no longer.
+    pub fn probe_passed(&mut self, number: u64, token: u64) {
+        if let Ok(current) = held(&mut self.current, number, token) {
+            current.probe = false;
+        }
+    }
+
     /// Whether the current run holds this token: what steps ask.
     pub fn holder(&self, number: u64, token: u64) -> Option<&CurrentRun> {
         let current = self.current.as_ref()?;
@@ -705,7 +773,7 @@ impl Lane {
     /// Whether something newer than `head` waits, for which this run may start over.
     fn is_superseded(&self, head: u64) -> bool {
         self.head_seq > head
-            && self.open.is_some()
+            && self.newer_fits()
             && self.current.as_ref().is_some_and(CurrentRun::can_give_way)
     }
 
@@ -748,7 +816,7 @@ impl Lane {
         error: Option<String>,
     ) -> Result<Step, NotHolder> {
         let superseded = end.if_head.is_some_and(|head| self.is_superseded(head));
-        let newer = self.open.is_some();
+        let newer = self.newer_fits();
         let current = held(&mut self.current, number, token)?;
         let last = current.attempt() >= current.max_attempts;
         let retry = if last { Change::Exhausted } else { Change::Retried };
@@ -758,10 +826,10 @@ impl Lane {
             Verdict::Succeeded => Change::Succeeded,
             _ if current.cancel_requested => Change::Cancelled,
             Verdict::Failed => Change::Failed,
+            Verdict::Retry { .. } if end.refund => Change::ProbeFaulted,
             Verdict::Retry { .. } => retry,
-            Verdict::Release if current.refunds - current.interrupts < limits::REFUNDS_MAX => {
-                Change::Released
-            }
+            Verdict::Release if end.refund => Change::Starved,
+            Verdict::Release if current.hand_backs() < limits::REFUNDS_MAX => Change::Released,
             Verdict::Release if last => Change::Exhausted,
             Verdict::Release => Change::ReleasedCounted,
             Verdict::Interrupted if current.interrupt_requested => Change::Interrupted,
@@ -808,6 +876,17 @@ impl Lane {
                 current.retries += 1;
                 current.fired_by = FiredBy::Retry;
                 current.due_at = now.after(delay);
+            }
+            Change::ProbeFaulted => {
+                current.refunds += 1;
+                current.source_refunds += 1;
+                current.fired_by = FiredBy::Retry;
+                current.due_at = now.after(delay);
+            }
+            // It waits for its source, so a second one in a row is no loop.
+            Change::Starved => {
+                current.refunds += 1;
+                current.source_refunds += 1;
             }
             Change::Released | Change::ReleasedCounted => {
                 current.refunds += u32::from(change == Change::Released);
@@ -887,6 +966,7 @@ fn open_as_run(open: &OpenRun, now: Timestamp) -> CurrentRun {
         bytes: open.bytes,
         first_at: open.window.first_at,
         last_at: open.window.latest_at,
+        source: open.source,
     };
     CurrentRun {
         fired_by,

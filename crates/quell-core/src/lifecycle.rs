@@ -133,10 +133,14 @@ pub enum Change {
     ConflictBuried,
     SchedulePut,
     ScheduleRemoved,
+    /// It was to find out whether its source works again, and it does not; the attempt was refunded.
+    ProbeFaulted,
+    /// The holder handed it back because its source had no token for it; the attempt was refunded.
+    Starved,
 }
 
 impl Change {
-    pub const ALL: [Change; 35] = [
+    pub const ALL: [Change; 37] = [
         Change::Claimed,
         Change::Succeeded,
         Change::Retried,
@@ -172,6 +176,8 @@ impl Change {
         Change::ConflictBuried,
         Change::SchedulePut,
         Change::ScheduleRemoved,
+        Change::ProbeFaulted,
+        Change::Starved,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -211,6 +217,8 @@ impl Change {
             Change::ConflictBuried => "conflict_buried",
             Change::SchedulePut => "schedule_put",
             Change::ScheduleRemoved => "schedule_removed",
+            Change::ProbeFaulted => "probe_faulted",
+            Change::Starved => "starved",
         }
     }
 }
@@ -222,7 +230,7 @@ impl fmt::Display for Change {
 }
 
 /// Every legal move of a run: from, what happened, to.
-pub const MOVES: [(RunState, Change, RunState); 29] = [
+pub const MOVES: [(RunState, Change, RunState); 31] = [
     (RunState::Pending, Change::Claimed, RunState::Running),
     (RunState::Retryable, Change::Claimed, RunState::Running),
     (RunState::Running, Change::Succeeded, RunState::Succeeded),
@@ -240,6 +248,8 @@ pub const MOVES: [(RunState, Change, RunState); 29] = [
     (RunState::Running, Change::Superseded, RunState::Pending),
     (RunState::Running, Change::Interrupted, RunState::Pending),
     (RunState::Running, Change::Restored, RunState::Pending),
+    (RunState::Running, Change::ProbeFaulted, RunState::Retryable),
+    (RunState::Running, Change::Starved, RunState::Pending),
     (RunState::Running, Change::Held, RunState::Running),
     (RunState::Running, Change::CancelRequested, RunState::Running),
     (RunState::Running, Change::Cancelled, RunState::Cancelled),

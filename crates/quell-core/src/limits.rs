@@ -95,6 +95,34 @@ pub const PURGE_STEP: usize = 1_000;
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 64;
 /// Schedules are configuration, not data.
 pub const SCHEDULES_MAX: usize = 10_000;
+/// Sources are declared by people, one for each outside party.
+pub const SOURCES_DECLARED_MAX: usize = 1_000;
+/// Faster than this is no limit that an outside party sets; the bucket's arithmetic stays far below 64 bits.
+pub const SOURCE_PER_MINUTE_MAX: u32 = 10_000_000;
+pub const SOURCE_BURST_MAX: u32 = 1_000_000;
+/// Faults in a row that open a breaker unless the declaration says otherwise, and at the most: beyond it there is none.
+pub const SOURCE_FAILURES_DEFAULT: u32 = 5;
+pub const SOURCE_FAILURES_MAX: u32 = 1_000;
+/// An outage is looked at again after this long, and at least once a day.
+pub const SOURCE_COOLDOWN_DEFAULT: Duration = Duration::from_secs(300);
+pub const SOURCE_COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A source's wish to be left alone is honoured up to this: daily quotas are, a wrong number does not hold it for ever.
+pub const SOURCE_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Tokens of running claims that a source remembers to take back; it is one row, written with every claim.
+pub const SOURCE_UNSPENT_MAX: usize = 32;
+/// Answers of a source are kept this long unless its declaration or the handler says otherwise, and at the most.
+pub const CACHE_TTL_DEFAULT: Duration = Duration::from_secs(3600);
+pub const CACHE_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Cache keys are composed of a few fields of a request.
+pub const CACHE_KEY_BYTES_MAX: usize = 1024;
+/// One page of an outside party's answer; four times what a step remembers.
+pub const CACHE_VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Answers that are kept of one source; beyond it those that expire first make room.
+pub const CACHE_ROWS_MAX: usize = 10_000;
+/// Expired answers that one sweep removes.
+pub const CACHE_SWEEP_STEP: usize = 1_000;
+/// How long others wait for one that fetches: a request takes seconds, and a fetcher that died is not waited for long.
+pub const CACHE_FLIGHT: Duration = Duration::from_secs(30);
 /// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^13 restores
 /// fit below 2^53.
 pub const EPOCH_JUMP: u64 = 1 << 40;

@@ -10,16 +10,17 @@ use std::task::{Poll, Waker};
 use async_trait::async_trait;
 
 use crate::clock::{Clock, Timestamp};
-use crate::error::{StoreError, StoreResult};
+use crate::error::StoreResult;
 use crate::inspect::{Inspect, Inspected};
 use crate::limits;
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, Durability,
-    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept, Wakeups,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
+    StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use crate::working_set::{Numbers, Report, WorkingSet};
 
+mod portable;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     world: Mutex<WorkingSet>,
     bell: Arc<Bell>,
+    moved: Mutex<portable::Moved>,
 }
 
 /// Everything there is, at one moment: what a backup would hold.
@@ -36,12 +38,25 @@ pub struct Snapshot(WorkingSet);
 
 impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        MemoryStore { clock, world: Mutex::default(), bell: Arc::default() }
+        MemoryStore { clock, world: Mutex::default(), bell: Arc::default(), moved: Mutex::default() }
     }
 
     fn world(&self) -> (Timestamp, MutexGuard<'_, WorkingSet>) {
         let world = self.world.lock().expect("no panic happens while the world is locked");
         (self.clock.now(), world)
+    }
+
+    /// To change something: refused when the store is sealed.
+    fn open(&self) -> StoreResult<(Timestamp, MutexGuard<'_, WorkingSet>)> {
+        let world = self.world();
+        match &self.moved().sealed {
+            Some(by) => Err(crate::copy::sealed(by)),
+            None => Ok(world),
+        }
+    }
+
+    fn moved(&self) -> MutexGuard<'_, portable::Moved> {
+        self.moved.lock().expect("no panic happens while this is locked")
     }
 
     /// What a backup taken now would hold.
@@ -53,13 +68,12 @@ impl MemoryStore {
     pub fn restore(&self, backup: &Snapshot) {
         let (now, mut world) = self.world();
         // A backup may be restored twice: what was told after the first time must not be told again after the second.
-        let last = |w: &WorkingSet| match w.numbers {
-            Numbers::Last(last) => last,
-            Numbers::SetApart(_) => 0,
-        };
-        let told = last(&world).max(last(&backup.0));
+        let told = portable::last(&world).max(portable::last(&backup.0));
         *world = backup.0.clone();
         world.numbers = Numbers::Last(told + limits::EPOCH_JUMP);
+        for source in world.sources.values_mut() {
+            source.probe = None;
+        }
         for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
             let inhabited = world.lanes.get_mut(&key).expect("it was listed above");
             if let Some(step) = inhabited.lane.restored(now) {
@@ -74,7 +88,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn append(&self, request: AppendRequest) -> StoreResult<Appended> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let appended = world.append(now, &request)?;
         self.bell.ring();
         Ok(appended)
@@ -82,20 +96,17 @@ impl Store for MemoryStore {
 
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         Ok(world.claim(now, &request))
     }
 
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {
-        let (now, mut world) = self.world();
-        let lost = || StoreError::lost_lease(request.run_id, request.token);
-        let lane = &mut world.lane_of(request.run_id.lane).ok_or_else(lost)?.1.lane;
-        let beat = lane.extend(now, request.run_id.number, request.token, request.lease);
-        beat.map(Extended::from).map_err(|_| lost())
+        let (now, mut world) = self.open()?;
+        world.extend(now, &request)
     }
 
     async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let held = world.hold(now, &request)?;
         self.bell.ring();
         Ok(held)
@@ -103,20 +114,28 @@ impl Store for MemoryStore {
 
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         world.step(now, request)
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        request.check()?;
+        let (now, mut world) = self.open()?;
+        let answer = world.source(now, request)?;
+        self.bell.ring();
+        Ok(answer)
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         request.check()?;
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let settled = world.settle(now, request)?;
         self.bell.ring();
         Ok(settled)
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let mut swept = Swept::default();
         if request.reclaim {
             for key in world.lanes.keys().cloned().collect::<Vec<_>>() {
@@ -124,6 +143,7 @@ impl Store for MemoryStore {
             }
         }
         swept.more |= world.fire_and_enter(now, |_, _| true);
+        swept.more |= world.forget_answers(now);
         if let Some(retention) = request.retention {
             world.forget(now.before(retention), &mut swept);
         }
@@ -137,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     async fn control(&self, request: Control) -> StoreResult<Controlled> {
-        let (now, mut world) = self.world();
+        let (now, mut world) = self.open()?;
         let controlled = world.control(now, &request.actor, request.action)?;
         self.bell.ring();
         Ok(controlled)

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::NewEvent;
 use crate::limits;
+use crate::source::{SourceFault, SourceReport};
 
 /// What becomes of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +91,8 @@ pub struct Outcome {
     pub if_head: Option<u64>,
     /// Follow-up work, stored in the transaction that ends the run and only if it ends.
     pub events: Vec<NewEvent>,
+    /// What the attempt has shown of the run's source.
+    pub source: SourceReport,
 }
 
 impl Outcome {
@@ -101,6 +104,7 @@ impl Outcome {
             usage: BTreeMap::new(),
             if_head: None,
             events: Vec::new(),
+            source: SourceReport::default(),
         }
     }
 
@@ -146,6 +150,26 @@ impl Outcome {
     pub fn then(mut self, event: NewEvent) -> Self {
         self.events.push(event);
         self
+    }
+
+    /// The run did not go as it should by the fault of its source: time-outs, lost connections, 429 and 5xx. Enough of
+    /// them in a row open its breaker; the run's own verdict is another matter.
+    #[must_use]
+    pub fn source_fault(mut self, fault: SourceFault) -> Self {
+        self.source = SourceReport::Fault(fault);
+        self
+    }
+
+    /// No request was made to the source: its token goes back.
+    #[must_use]
+    pub fn source_unused(mut self) -> Self {
+        self.source = SourceReport::Unused;
+        self
+    }
+
+    /// Hand the run back until its source has another token. What is finished is kept as steps; no attempt is counted.
+    pub fn starved(reason: impl Into<String>) -> Self {
+        Outcome { source: SourceReport::Starved, ..Outcome::release(reason) }
     }
 
     #[must_use]

@@ -1,4 +1,4 @@
-//! The contract of a store: nine verbs, each one domain transition, each atomic and durable before it answers.
+//! The contract of a store: ten verbs, each one domain transition, each atomic and durable before it answers.
 //!
 //! `memory.rs` is this contract as readable code, `quell-store-tests` is it as tests. A store that passes the suite may
 //! be used as `Arc<dyn Store>` everywhere. What only one store can do (append inside the caller's own transaction) is a
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
-use crate::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, Payload, QueueName, Tenant};
+use crate::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, Payload, QueueName, SourceName, Tenant};
 use crate::inspect::{Inspect, Inspected};
 use crate::lane::{Beat, Met, Notify, RunRules, Settlement};
 use crate::lifecycle::{Change, RunState};
@@ -22,6 +22,7 @@ use crate::limits;
 use crate::outcome::{Verdict, VerdictKind};
 use crate::retry::RetryPolicy;
 use crate::schedule::Schedule;
+use crate::source::{Because, SourceReport, SourceRules, SourceVerdict};
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -48,6 +49,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Remembers a piece of a run under (run, revision, name), conditional on the token. The first result stays.
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer>;
+
+    /// What a holder asks of its run's source while it works: one more token, what a request has shown, a kept answer.
+    /// Conditional on the token.
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer>;
 
     /// Ends an attempt, conditional on the token; the audit record is written in the same transaction.
     ///
@@ -285,6 +290,44 @@ pub struct StepRow {
     pub value: Option<serde_json::Value>,
 }
 
+/// What a holder asks of its run's source.
+#[derive(Debug, Clone)]
+pub struct SourceRequest {
+    pub run_id: RunId,
+    pub token: u64,
+    pub action: SourceAction,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceAction {
+    /// A token for one more request; the first one came with the claim.
+    Take,
+    /// What one request has shown.
+    Report(SourceVerdict),
+    /// The answer kept under this key, if it is at most `ttl` old (or as old as the declaration allows).
+    Recall { key: String, ttl: Option<Duration> },
+    /// Keeps an answer for `ttl` (or as long as the declaration says).
+    Keep { key: String, value: serde_json::Value, ttl: Option<Duration> },
+    /// The answer could not be fetched, or is worth nothing: others need not wait for it.
+    Forget { key: String },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceAnswer {
+    /// The request may be made. Also the answer to a run without a source, which nothing governs.
+    Taken,
+    /// Not before this moment: a run that cannot wait so long is handed back as starved.
+    Wait { until: Timestamp, because: Because },
+    /// The report, the answer or the forgetting is recorded.
+    Noted,
+    /// A kept answer.
+    Hit(serde_json::Value),
+    /// Fetch it: nobody else does until this moment. Without one the cache is disabled and nothing is kept.
+    Fetch { until: Option<Timestamp> },
+    /// Somebody else is fetching it: ask again, at the latest at this moment.
+    Fetching { until: Timestamp },
+}
+
 #[derive(Debug, Clone)]
 pub struct SettleRequest {
     pub run_id: RunId,
@@ -299,6 +342,8 @@ pub struct SettleRequest {
     pub if_head: Option<u64>,
     /// Follow-up work, stored with the end of the run and only then: it enters its lanes as `run_id/n`.
     pub events: Vec<NewEvent>,
+    /// What the attempt has shown of the run's source.
+    pub source: SourceReport,
 }
 
 impl SettleRequest {
@@ -313,11 +358,13 @@ impl SettleRequest {
             usage: std::collections::BTreeMap::new(),
             if_head: None,
             events: Vec::new(),
+            source: SourceReport::default(),
         }
     }
 
-    pub fn settlement(&self) -> Settlement {
-        Settlement { verdict: self.verdict, delay: self.delay, if_head: self.if_head }
+    /// `refund` is what [`crate::source::Source::refunds`] says of it.
+    pub fn settlement(&self, refund: bool) -> Settlement {
+        Settlement { verdict: self.verdict, delay: self.delay, if_head: self.if_head, refund }
     }
 
     /// The checks that need no store.
@@ -408,6 +455,29 @@ pub enum ControlAction {
         tenant: Tenant,
         name: String,
     },
+    /// Declares a source, or changes what is declared; an unchanged one keeps its state.
+    PutSource {
+        name: SourceName,
+        rules: SourceRules,
+    },
+    /// Takes a declaration away: its lanes are held, of every tenant, and new events that name it are refused.
+    RemoveSource {
+        name: SourceName,
+    },
+    EnableSource(SourceScope),
+    /// Holds the lanes of a source; nothing fails and no attempt is counted.
+    DisableSource(SourceScope),
+    /// Closes the breaker, fills the bucket, ends a silence that the source asked for and forgets its answers.
+    ResetSource(SourceScope),
+    /// Lets the lanes of a source that is not declared any more go ungoverned.
+    ReleaseSource(SourceScope),
+}
+
+/// A source of one tenant. A shared one, and one of those who have no tenant, has the empty tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceScope {
+    pub tenant: Tenant,
+    pub name: SourceName,
 }
 
 /// Which events go back, and where.
@@ -601,6 +671,74 @@ impl StepRequest {
         }
         Ok(())
     }
+}
+
+impl SourceRequest {
+    /// The checks that need no store.
+    pub fn check(&self) -> StoreResult<()> {
+        let key = match &self.action {
+            SourceAction::Recall { key, .. }
+            | SourceAction::Keep { key, .. }
+            | SourceAction::Forget { key } => key,
+            SourceAction::Take | SourceAction::Report(_) => return Ok(()),
+        };
+        if key.is_empty() || key.len() > limits::CACHE_KEY_BYTES_MAX || key.contains('\0') {
+            let max = limits::CACHE_KEY_BYTES_MAX;
+            let text = format!("the key of a kept answer has 1 to {max} bytes and no NUL");
+            return Err(StoreError::new(ErrorKind::Invalid, text));
+        }
+        if let SourceAction::Keep { value, .. } = &self.action {
+            let (size, max) = (value.to_string().len(), limits::CACHE_VALUE_BYTES_MAX);
+            if size > max {
+                let text = format!("the answer has {size} bytes; at most {max} are kept");
+                return Err(StoreError::new(ErrorKind::Limit, text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to an event that names a source which nobody declares.
+pub fn unknown_source(lane: &LaneKey, name: &SourceName) -> StoreError {
+    let detail = format!(
+        "an event of {lane} names the source {name}, which is not declared; nothing was stored: declare it as \
+         [sources.{name}], or leave the source out"
+    );
+    StoreError::new(ErrorKind::Invalid, detail)
+}
+
+/// The answer to one declaration too many.
+pub fn too_many_sources() -> StoreError {
+    let max = limits::SOURCES_DECLARED_MAX;
+    StoreError::new(
+        ErrorKind::Limit,
+        format!("{max} sources are declared already: remove one that nobody names"),
+    )
+}
+
+/// The answer to a hand laid on a source that is not there.
+pub fn no_such_source(scope: &SourceScope) -> StoreError {
+    let whose = if scope.tenant.is_none() { String::new() } else { format!(" of tenant {}", scope.tenant) };
+    let detail = format!(
+        "there is no source {}{whose}: declare it as [sources.{}]; a shared one is named without a tenant",
+        scope.name, scope.name
+    );
+    StoreError::new(ErrorKind::NotFound, detail)
+}
+
+/// The answer to a holder that wants kept answers though nothing governs its run.
+pub fn ungoverned(run: RunId) -> StoreError {
+    let detail = format!(
+        "{run} names no source, and answers are kept by source: name one with the event or its queue"
+    );
+    StoreError::new(ErrorKind::Invalid, detail)
+}
+
+/// The answer to a redrive at the head of events that ask different parties: a batch asks one.
+pub fn mixed_sources(run: RunId) -> StoreError {
+    let detail =
+        format!("the events of {run} name different sources: redrive it as new, or some of its events");
+    StoreError::new(ErrorKind::Invalid, detail)
 }
 
 /// The answer to an event that would overfill its lane; the same words in every store.

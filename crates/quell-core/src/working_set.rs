@@ -5,7 +5,7 @@
 //! Ordered maps, no cleverness, no I/O.
 //!
 //! The verbs of senders and holders are here; events aside and schedules are in `working_set/aside_rows.rs`, the
-//! operator's hand in `working_set/hands.rs`, reads in `working_set/reads.rs`.
+//! operator's hand in `working_set/hands.rs`, reads in `working_set/reads.rs`, sources in `working_set/sources.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,13 +16,16 @@ use crate::audit::{AuditRecord, Move};
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::error::{StoreError, StoreResult};
-use crate::event::{Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, QueueName, Tenant};
+use crate::event::{
+    Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, QueueName, SourceName, Tenant,
+};
 use crate::lane::{self, Attention, Claimer, CurrentRun, Finished, Gone, Lane, Part, Paused};
 use crate::lane::{Rest, Step, Taken};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::outcome::VerdictKind;
 use crate::schedule::ScheduleRow;
+use crate::source::{CacheRow, Readiness, Source, SourceId, SourceRules};
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Held, HoldRequest, Receipt, Reclaimed, RunPolicy,
     SettleRequest, Settled, StepAction, StepAnswer, StepRequest, StepRow, Swept, already_settled,
@@ -34,6 +37,7 @@ use crate::window::Cut;
 mod aside_rows;
 mod hands;
 mod reads;
+mod sources;
 
 pub use hands::LaneSums;
 
@@ -51,6 +55,10 @@ pub struct WorkingSet {
     pub steps: BTreeMap<(RunId, u32, String), StepRow>,
     pub finished: Vec<FinishedRun>,
     pub audit: Vec<Trail>,
+    pub declarations: BTreeMap<SourceName, SourceRules>,
+    pub sources: BTreeMap<SourceId, Source>,
+    /// Answers of sources that are kept or being fetched, by source and key.
+    pub cache: BTreeMap<(SourceId, String), CacheRow>,
 }
 
 /// The store-wide sequence: lane ids, run numbers, event sequence numbers, tokens and record ids all come from it.
@@ -106,6 +114,7 @@ pub struct Kept {
     pub priority: u8,
     /// Of the payload as it was sent, whatever became of it.
     pub print: Fingerprint,
+    pub source: Option<SourceId>,
 }
 
 impl Kept {
@@ -201,6 +210,7 @@ impl WorkingSet {
                 contents.insert((&event.lane, print), id);
             }
             let new = news.entry(&event.lane).or_default();
+            self.check_source(event)?;
             self.check_room(event, inhabited, *new)?;
             *new += 1;
             ids.insert((&event.lane, id), print);
@@ -267,15 +277,16 @@ impl WorkingSet {
         let now = self.time_in(now, &new.lane);
         self.inhabit(now, &new.lane);
         self.make_room(now, new);
+        let source = self.resolve(now, new);
         let (seq, number) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(&new.lane).expect("it was inserted above");
         let lane = &mut inhabited.lane;
-        let met = lane.append(now, seq, new, || number);
+        let met = lane.append(now, seq, new, source, || number);
         let (id, print) = (new.id.id().clone(), new.payload.fingerprint());
         inhabited.ids.insert(id.clone(), (seq, print));
         let (payload, headers) = (new.payload.clone(), new.headers.clone());
         let event = Event { seq, id: id.clone(), received_at: now, payload, headers, was_seq: None };
-        inhabited.events.insert(seq, Kept { event, mark: None, priority: new.priority, print });
+        inhabited.events.insert(seq, Kept { event, mark: None, priority: new.priority, print, source });
         let receipt = Receipt {
             event_id: id,
             seq: Some(seq),
@@ -356,7 +367,8 @@ impl WorkingSet {
             let taken = of_queue.entry(key.queue.clone()).or_default();
             let running = self.running(&key);
             let all = policy.max_running.map_or(u64::MAX, u64::from);
-            if claimed.batches.len() < request.max && *taken < room && running < all {
+            let ready = self.readiness(now, &self.lanes[&key].lane).is_go();
+            if ready && claimed.batches.len() < request.max && *taken < room && running < all {
                 *taken += 1;
                 claimed.batches.push(self.hand_out(now, &key, request, &policy));
             }
@@ -377,19 +389,25 @@ impl WorkingSet {
         self.lanes.values().any(|l| l.is_claimed(now, claim_id, worker))
     }
 
-    /// When this claimer should look at the lane again. A queue at its `max_running` is woken by a settle instead.
+    /// When this claimer should look at the lane again: when it is due, but not before its source lets it go. A queue at its `max_running` is woken by a settle instead.
     /// An expired lease that this claimer may not take back is left for others.
     fn next_at(&self, now: Timestamp, key: &LaneKey, request: &ClaimRequest) -> Option<Timestamp> {
         let policy = request.policy_for(&key.tenant, &key.queue)?;
         let lane = &self.lanes[key].lane;
         let full = policy.max_running.is_some_and(|max| self.running(key) >= u64::from(max));
         let due = lane.due_at().filter(|_| !full && self.queue_paused(key).is_none());
+        let due = due.and_then(|due| self.readiness(now, lane).not_before(due));
         let lease = lane.lease_at().filter(|until| request.reclaim || *until > now);
         [due, lease].into_iter().flatten().min()
     }
 
-    /// Hands a due lane over, with its batch. Its events must be there: those of its current run, and the front of its
+    /// Hands a due lane over, with its batch, after [`WorkingSet::readiness`] said that its source lets it go: one token
+    /// is taken in the same step. Its events must be there: those of its current run, and the front of its
     /// open run as far as its bounds, or those of the run that takes them in, allow, and one event behind it.
+    ///
+    /// # Panics
+    ///
+    /// When the lane is not due, or its source does not let it go.
     pub fn hand_out(
         &mut self,
         now: Timestamp,
@@ -398,6 +416,9 @@ impl WorkingSet {
         policy: &Arc<RunPolicy>,
     ) -> Batch {
         let now = self.time_in(now, key);
+        let Readiness::Go { probe, .. } = self.readiness(now, &self.lanes[key].lane) else {
+            panic!("a lane is handed out only when its source lets it go");
+        };
         let (token, leftover) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
         let lane = &mut inhabited.lane;
@@ -405,15 +426,17 @@ impl WorkingSet {
         let mut merged = None;
         match &lane.current {
             None => {
-                let bounds = lane.open.expect("a due lane has a run").window.window;
-                let taken = inhabited.take_front(Cut::new(&bounds)).expect("a cut takes at least one event");
+                let open = lane.open.expect("a due lane has a run");
+                let cut = Cut::new(&open.window.window);
+                let taken = inhabited.take_front(cut, open.source).expect("a cut takes at least one event");
                 taken_events = taken.count;
                 inhabited.lane.cut(now, taken, || leftover);
             }
             Some(current) if current.is_buffered() => taken_events = current.count,
             Some(_) => {
-                let merges = lane.takes_newer(policy).map(|c| Cut::after(&c.bounds(), c.count, c.bytes));
-                if let Some(taken) = merges.and_then(|cut| inhabited.take_front(cut)) {
+                let merges =
+                    lane.takes_newer(policy).map(|c| (Cut::after(&c.bounds(), c.count, c.bytes), c.source));
+                if let Some(taken) = merges.and_then(|(cut, source)| inhabited.take_front(cut, source)) {
                     taken_events = taken.count;
                     merged = Some(inhabited.lane.absorb(now, taken, || leftover));
                 }
@@ -426,10 +449,14 @@ impl WorkingSet {
             token,
             policy: aside::told(policy, &events),
             claim_id: request.claim_id.clone(),
+            probe,
         };
         let made = inhabited.lane.claim(now, &claimer);
         let batch = inhabited.lane.envelope(key.clone(), events);
         let id = inhabited.lane.id;
+        if let Some(source) = batch.source.and_then(|id| self.sources.get_mut(&id)) {
+            source.take(now, batch.run_id, token, batch.lease_until);
+        }
         self.totals(key).taken(taken_events);
         if let Some(step) = merged {
             self.apply(now, key, step, Report::default(), None);
@@ -442,9 +469,11 @@ impl WorkingSet {
         let (run, token) = (request.run_id, request.token);
         let lost = || StoreError::lost_lease(run, token);
         let mut now = now;
+        let mut source = None;
         let held = match self.lane_of(run.lane) {
             Some((key, l)) => {
                 now = now.max(l.lane.updated_at);
+                source = l.lane.source();
                 l.lane.hold(now, run.number, token, request.if_head).map(|held| (key.clone(), held))
             }
             None => Err(lane::NotHolder),
@@ -454,6 +483,9 @@ impl WorkingSet {
                 let state = step.as_ref().and_then(|s| s.made.to).unwrap_or(RunState::Running);
                 if let Some(step) = step {
                     self.apply(now, &key, step, Report::default(), None);
+                }
+                if state != RunState::Running {
+                    self.probe_lost(source, run, token);
                 }
                 Ok(Held { answer, state })
             }
@@ -480,8 +512,13 @@ impl WorkingSet {
     }
 
     pub fn settle(&mut self, now: Timestamp, request: SettleRequest) -> StoreResult<Settled> {
-        let (run_id, token, end) = (request.run_id, request.token, request.settlement());
+        let (run_id, token) = (request.run_id, request.token);
         let lost = || StoreError::lost_lease(run_id, token);
+        let holder = self.lane_of(run_id.lane).and_then(|(_, l)| l.lane.holder(run_id.number, token));
+        let (source, probe) = holder.map_or((None, false), |run| (run.source, run.probe));
+        let governs = source.and_then(|id| self.sources.get(&id));
+        let refund = governs.is_some_and(|s| s.refunds(now, run_id, token, probe, request.source));
+        let end = request.settlement(refund);
         // An erased lane is gone, but what its holders have said is still on record.
         let mut now = now;
         let settled = match self.lane_of(run_id.lane) {
@@ -499,6 +536,9 @@ impl WorkingSet {
                 let report = Report { result: request.result, usage: request.usage };
                 let ended = step.finished.is_some() && !step.split;
                 self.apply(now, &key, step, report, None);
+                if let Some(source) = source.and_then(|id| self.sources.get_mut(&id)) {
+                    source.settled(now, run_id, token, request.verdict.kind(), request.source);
+                }
                 if ended {
                     for event in aside::carried(run_id, &request.events) {
                         let ready_at = now.after(event.delay.unwrap_or_default());
@@ -614,7 +654,8 @@ impl WorkingSet {
         let open_lo = inhabited.lane.open.expect("buffered events are in the open run").lo;
         let stays = inhabited.events.range(open_lo..).find(|(_, k)| k.mark.is_none());
         let rest_lo = stays.map(|(seq, _)| *seq);
-        let gone = Gone { lo, hi, count, bytes, first_at, last_at, rest_lo };
+        let rest_source = stays.and_then(|(_, kept)| kept.source);
+        let gone = Gone { lo, hi, count, bytes, first_at, last_at, rest_lo, rest_source };
         let step = inhabited.lane.discard(now, gone, change, number);
         let run = inhabited.lane.run_id(number);
         self.apply(now, key, step, Report::default(), actor);
@@ -736,15 +777,17 @@ impl Inhabited {
         self.members(run).map(|k| k.event.clone()).collect()
     }
 
-    /// Reads the front of the open run as far as `cut` takes it; nothing when not even one event fits.
-    fn take_front(&self, mut cut: Cut) -> Option<Taken> {
+    /// Reads the front of the open run as far as `cut` takes it and no other source begins; nothing when not even one
+    /// event fits.
+    fn take_front(&self, mut cut: Cut, source: Option<SourceId>) -> Option<Taken> {
         let (count, bytes) = (cut.count, cut.bytes);
         let open = self.lane.open.expect("there is an open run to take from");
         let mut taken: Option<Taken> = None;
         for (seq, kept) in self.events.range(open.lo..).filter(|(_, k)| k.mark.is_none()) {
-            if !cut.takes(kept.bytes()) {
+            if kept.source != source || !cut.takes(kept.bytes()) {
                 if let Some(taken) = &mut taken {
-                    taken.rest = Some(Rest { lo: *seq, first_at: kept.event.received_at });
+                    let source = kept.source;
+                    taken.rest = Some(Rest { lo: *seq, first_at: kept.event.received_at, source });
                 }
                 break;
             }
@@ -767,6 +810,7 @@ impl Inhabited {
             bytes: kept().map(Kept::bytes).sum(),
             first_at: first.event.received_at,
             last_at: last.event.received_at,
+            source: first.source,
         }
     }
 

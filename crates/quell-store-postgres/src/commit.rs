@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
-use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
+use quell_core::event::{LaneKey, NewEventId, QueueName, SourceName, Tenant};
 use quell_core::lifecycle::RunState;
+use quell_core::source::{CacheRow, Source, SourceId};
 use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
@@ -21,18 +22,20 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Request, Sql, Value};
 use crate::error::{at_commit, trouble, unreadable};
+use crate::find::{DECLARATIONS, read_declarations};
 use crate::queues::{Known, Names};
 use crate::rows::{
-    change_code, clean, headers_json, maybe_millis, maybe_number, number, state_code, verdict_code,
+    change_code, clean, headers_json, maybe_millis, maybe_number, number, source_code, state_code,
+    verdict_code,
 };
 use crate::tx::Tx;
 
 /// In the order of their keys, so that two who make the same lanes wait for each other in one direction only. Whoever
 /// comes second is told so by the unique index, and begins anew.
 static NEW_LANES: Sql = Sql {
-    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, claim_id, held, body)
+    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
            SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::smallint[],
-                                $7::text[], $8::bool[], $9::bytea[])",
+                                $7::bigint[], $8::text[], $9::bool[], $10::bytea[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT4_ARRAY,
@@ -40,6 +43,7 @@ static NEW_LANES: Sql = Sql {
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
         Type::TEXT_ARRAY,
         Type::BOOL_ARRAY,
         Type::BYTEA_ARRAY,
@@ -47,37 +51,41 @@ static NEW_LANES: Sql = Sql {
 };
 static LANES: Sql = Sql {
     text: "UPDATE quell.lane l SET due_at = u.due_at, lease_at = u.lease_at, priority = u.priority,
-             claim_id = u.claim_id, held = u.held, body = u.body
-           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::smallint[], $5::text[], $6::bool[], $7::bytea[])
-             AS u(id, due_at, lease_at, priority, claim_id, held, body)
+             source = u.source, claim_id = u.claim_id, held = u.held, body = u.body
+           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::bool[],
+                       $8::bytea[])
+             AS u(id, due_at, lease_at, priority, source, claim_id, held, body)
            WHERE l.id = u.id",
     types: &[
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
         Type::TEXT_ARRAY,
         Type::BOOL_ARRAY,
         Type::BYTEA_ARRAY,
     ],
 };
 static NEW_DUE: Sql = Sql {
-    text: "INSERT INTO quell.due (queue_id, priority, due_at, lane_id)
-           SELECT * FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[])",
+    text: "INSERT INTO quell.due (queue_id, source, priority, due_at, lane_id)
+           SELECT * FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])",
     types: &DUE_TYPES,
 };
 /// Row by row through the index, however small the planner believes the table to be.
 static GONE_DUE: Sql = Sql {
     text: "DELETE FROM quell.due WHERE ctid = ANY(ARRAY(
-             SELECT d.ctid FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[])
-               AS w(queue_id, priority, due_at, lane_id)
+             SELECT d.ctid FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])
+               AS w(queue_id, source, priority, due_at, lane_id)
              CROSS JOIN LATERAL (
                SELECT ctid FROM quell.due
-               WHERE queue_id = w.queue_id AND priority = w.priority AND due_at = w.due_at AND lane_id = w.lane_id
+               WHERE queue_id = w.queue_id AND source = w.source AND priority = w.priority AND due_at = w.due_at
+                 AND lane_id = w.lane_id
                LIMIT 1) d))",
     types: &DUE_TYPES,
 };
-const DUE_TYPES: [Type; 4] = [Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
+const DUE_TYPES: [Type; 5] =
+    [Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
 static NEW_LEASES: Sql = Sql {
     text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
            SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::text[])",
@@ -105,8 +113,8 @@ static ERASE_STEPS: Sql =
     Sql { text: "DELETE FROM quell.step WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
 pub(crate) static ERASE_DUE: Sql = Sql {
     text: "DELETE FROM quell.due d USING quell.lane l
-           WHERE l.id = ANY($1) AND d.queue_id = l.queue_id AND d.priority = l.priority AND d.due_at = l.due_at
-             AND d.lane_id = l.id",
+           WHERE l.id = ANY($1) AND d.queue_id = l.queue_id AND d.source = l.source AND d.priority = l.priority
+             AND d.due_at = l.due_at AND d.lane_id = l.id",
     types: &[Type::INT8_ARRAY],
 };
 pub(crate) static ERASE_LEASES: Sql = Sql {
@@ -138,9 +146,10 @@ static EVENTS: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
 };
 static NEW_EVENTS: Sql = Sql {
-    text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload)
+    text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload,
+                                    source)
            SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[],
-                                $7::text[], $8::bytea[], $9::text[], $10::text[])",
+                                $7::text[], $8::bytea[], $9::text[], $10::text[], $11::bigint[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -152,6 +161,7 @@ static NEW_EVENTS: Sql = Sql {
         Type::BYTEA_ARRAY,
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
     ],
 };
 static NEW_RUNS: Sql = Sql {
@@ -298,6 +308,54 @@ static PRIORITIES: Sql = Sql {
            WHERE q.id = u.id AND q.priorities & u.bits <> u.bits",
     types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
+/// In the order of their names. Whoever comes second is told so by the unique index, and begins anew.
+static NEW_SOURCES: Sql = Sql {
+    text: "INSERT INTO quell.source (id, tenant, name, body)
+           SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[])",
+    types: &[Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY],
+};
+static SOURCES: Sql = Sql {
+    text: "UPDATE quell.source s SET body = u.body FROM unnest($1::bigint[], $2::bytea[]) AS u(id, body)
+           WHERE s.id = u.id",
+    types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY],
+};
+static PUT_DECLARATIONS: Sql = Sql {
+    text: "INSERT INTO quell.declaration (name, body) SELECT * FROM unnest($1::text[], $2::bytea[])
+           ON CONFLICT (name) DO UPDATE SET body = excluded.body",
+    types: &[Type::TEXT_ARRAY, Type::BYTEA_ARRAY],
+};
+static GONE_DECLARATIONS: Sql =
+    Sql { text: "DELETE FROM quell.declaration WHERE name = ANY($1)", types: &[Type::TEXT_ARRAY] };
+static ANSWERS: Sql = Sql {
+    text: "INSERT INTO quell.answer (source, key, expires_at, over_at, kept, body)
+           SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bool[], $6::bytea[])
+           ON CONFLICT (source, key) DO UPDATE SET expires_at = excluded.expires_at, over_at = excluded.over_at,
+             kept = excluded.kept, body = excluded.body",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+};
+static GONE_ANSWERS: Sql = Sql {
+    text: "DELETE FROM quell.answer a USING unnest($1::bigint[], $2::text[]) AS w(source, key)
+           WHERE a.source = w.source AND a.key = w.key",
+    types: &[Type::INT8_ARRAY, Type::TEXT_ARRAY],
+};
+static NO_ANSWERS: Sql =
+    Sql { text: "DELETE FROM quell.answer WHERE source = ANY($1)", types: &[Type::INT8_ARRAY] };
+/// In one order for everybody: whoever adds the same pair at this moment is waited for.
+static PAIRS: Sql = Sql {
+    text: "INSERT INTO quell.queue_source (queue_id, source) SELECT * FROM unnest($1::int[], $2::bigint[])
+           ON CONFLICT DO NOTHING",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+/// Together with others who make sources, and not while somebody changes what is declared: see `find.rs`.
+static MEET_HANDS: Sql =
+    Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtext('quell.source'), 0)", types: &[] };
 /// Those who put the same id aside for a lane that does not exist meet here, since there is no row to meet at. There are
 /// 512 places to meet, because a server has room for a limited number of locks.
 static MEET: Sql = Sql {
@@ -313,6 +371,13 @@ static MET: Sql = Sql {
            LIMIT 1",
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
+
+/// The one round trip of a commit, and what this process knows when it has succeeded.
+struct Prepared {
+    requests: Vec<Request>,
+    queues: BTreeMap<Names, Known>,
+    pairs: BTreeSet<(i32, SourceId)>,
+}
 
 /// The numbers of the queues that changes name.
 struct QueueIds(BTreeMap<Names, Known>);
@@ -332,9 +397,9 @@ impl Tx {
     /// Writes everything and commits. Whatever happens, the transaction has ended then.
     pub(crate) async fn write(mut self: Box<Self>, changes: Changes) -> RowsResult<()> {
         match self.prepare(&changes).await {
-            Ok((requests, queues)) => {
+            Ok(prepared) => {
                 let leases = first_leases(&changes);
-                self.finish(requests, queues, left_behind(&changes), leases).await
+                self.finish(prepared, left_behind(&changes), leases).await
             }
             Err(Stop::Failed(error)) => {
                 let told = trouble(&error);
@@ -350,7 +415,7 @@ impl Tx {
 
     /// Everything that has to be known before the one round trip: the numbers of the queues, those that do not exist yet
     /// made.
-    async fn prepare(&mut self, changes: &Changes) -> Result<(Vec<Request>, BTreeMap<Names, Known>), Stop> {
+    async fn prepare(&mut self, changes: &Changes) -> Result<Prepared, Stop> {
         let names = named(changes);
         let connection = self.connection()?;
         let cache = &self.shared.queues;
@@ -371,6 +436,7 @@ impl Tx {
         }
         let ids = QueueIds(queues);
         self.meet_with_new(changes, &ids).await?;
+        self.meet_hands(changes).await?;
         let mut requests = Vec::new();
         write_erased(changes, &ids, &mut requests)?;
         write_lanes(changes, &ids, &mut requests)?;
@@ -382,9 +448,45 @@ impl Tx {
         write_pauses(changes, &mut requests);
         write_audit(changes, &ids, &mut requests)?;
         write_totals(changes, &ids, &mut requests)?;
+        write_sources(changes, &mut requests);
+        write_answers(changes, &mut requests);
+        let pairs = self.new_pairs(changes, &ids)?;
+        write_pairs(&pairs, &mut requests);
         let QueueIds(mut queues) = ids;
         raise_priorities(changes, &mut queues, &mut requests);
-        Ok((requests, queues))
+        Ok(Prepared { requests, queues, pairs })
+    }
+
+    /// A new source is made by its declaration: whoever changes that at this moment is waited for, and has changed only the
+    /// sources that he could see.
+    async fn meet_hands(&self, changes: &Changes) -> Result<(), Stop> {
+        let made: BTreeSet<&SourceName> = changes.new_sources.iter().map(|source| &source.name).collect();
+        let read: Vec<_> = made.into_iter().filter_map(|name| self.declared.get_key_value(name)).collect();
+        if read.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = read.iter().map(|(name, _)| name.as_str().to_owned()).collect();
+        let requests: [Request; 2] = [(&MEET_HANDS, Vec::new()), (&DECLARATIONS, vec![Box::new(names)])];
+        let answers = self.connection()?.read(&requests).await?;
+        let now = read_declarations(answers.last().map_or(&[], |rows| rows.as_slice()))
+            .map_err(|error| Stop::Told(error.into()))?;
+        let is = |name: &SourceName| now.iter().find(|d| d.name == *name).map(|d| d.rules);
+        let same = read.into_iter().all(|(name, was)| is(name) == *was);
+        if same { Ok(()) } else { Err(Stop::Told(Trouble::Again)) }
+    }
+
+    /// Queues whose lanes wait for a source for the first time, as far as this process knows.
+    fn new_pairs(&self, changes: &Changes, ids: &QueueIds) -> Result<BTreeSet<(i32, SourceId)>, Stop> {
+        let mut pairs = BTreeSet::new();
+        for write in &changes.lanes {
+            if let Some(source) = write.entries.source {
+                let queue = ids.of_lane(&write.key)?;
+                if !self.shared.queues.has_pair(queue, source) {
+                    pairs.insert((queue, source));
+                }
+            }
+        }
+        Ok(pairs)
     }
 
     /// Two who put the same id aside for a lane that does not exist must not both do so.
@@ -422,8 +524,7 @@ impl Tx {
 
     async fn finish(
         mut self: Box<Self>,
-        requests: Vec<Request>,
-        queues: BTreeMap<Names, Known>,
+        Prepared { requests, queues, pairs }: Prepared,
         left: u64,
         leases: BTreeMap<Names, Timestamp>,
     ) -> RowsResult<()> {
@@ -460,6 +561,7 @@ impl Tx {
             }
             self.shared.queues.put(names, known);
         }
+        self.shared.queues.put_pairs(pairs.into_iter());
         self.shared.left.entries.fetch_add(left, Ordering::Relaxed);
         self.shared.left.deltas.fetch_add(1, Ordering::Relaxed);
         // It has ended: its connection goes back to the pool as it is.
@@ -614,12 +716,12 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
     let (mut gone_due, mut new_due) = (Vec::new(), Vec::new());
     let (mut gone_leases, mut new_leases) = (Vec::new(), Vec::new());
     for write in &changes.lanes {
-        let due = |e: Entries| e.due.map(|at| (i16::from(e.priority), at.as_millis()));
+        let due = |e: Entries| e.due.map(|at| (source_code(e.source), i16::from(e.priority), at.as_millis()));
         let (was, is) = (write.was.and_then(due), due(write.entries));
         let (queue, lane) = (ids.of_lane(&write.key)?, number(write.lane.id));
         if was != is {
-            gone_due.extend(was.map(|(priority, at)| (queue, priority, at, lane)));
-            new_due.extend(is.map(|(priority, at)| (queue, priority, at, lane)));
+            gone_due.extend(was.map(|(source, priority, at)| (queue, source, priority, at, lane)));
+            new_due.extend(is.map(|(source, priority, at)| (queue, source, priority, at, lane)));
         }
         let (was, is) = (write.was.and_then(|was| was.lease), write.entries.lease);
         if was != is {
@@ -634,6 +736,7 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
                 Box::new(rows.iter().map(|row| row.1).collect::<Vec<_>>()),
                 Box::new(rows.iter().map(|row| row.2).collect::<Vec<_>>()),
                 Box::new(rows.iter().map(|row| row.3).collect::<Vec<_>>()),
+                Box::new(rows.iter().map(|row| row.4).collect::<Vec<_>>()),
             ];
             requests.push((sql, values));
         }
@@ -658,12 +761,13 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
     Ok(())
 }
 
-/// Due, lease, priority, claim, held and body.
+/// Due, lease, priority, source, claim, held and body.
 fn lane_values<'w>(writes: impl Iterator<Item = &'w LaneWrite> + Clone) -> Vec<Value> {
     vec![
         Box::new(writes.clone().map(|w| maybe_millis(w.entries.due)).collect::<Vec<_>>()),
         Box::new(writes.clone().map(|w| maybe_millis(w.entries.lease)).collect::<Vec<_>>()),
         Box::new(writes.clone().map(|w| i16::from(w.entries.priority)).collect::<Vec<_>>()),
+        Box::new(writes.clone().map(|w| source_code(w.lane.source())).collect::<Vec<_>>()),
         Box::new(writes.clone().map(claim_id).collect::<Vec<_>>()),
         Box::new(writes.clone().map(is_held).collect::<Vec<_>>()),
         Box::new(writes.map(|w| codec::write_lane(&w.lane)).collect::<Vec<_>>()),
@@ -705,6 +809,7 @@ fn write_events(changes: &Changes, requests: &mut Vec<Request>) {
             Box::new(new.iter().map(|(_, k)| k.print.0.to_vec()).collect::<Vec<_>>()),
             Box::new(new.iter().map(|(_, k)| headers_json(&k.event.headers)).collect::<Vec<_>>()),
             Box::new(new.iter().map(|(_, k)| k.event.payload.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|(_, k)| k.source.map(|id| number(id.0))).collect::<Vec<_>>()),
         ];
         requests.push((&NEW_EVENTS, values));
     }
@@ -886,6 +991,67 @@ fn write_totals(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) 
         requests.push((&DELTAS, values));
     }
     Ok(())
+}
+
+fn write_sources(changes: &Changes, requests: &mut Vec<Request>) {
+    if !changes.new_sources.is_empty() {
+        let mut new: Vec<&Source> = changes.new_sources.iter().collect();
+        new.sort_by(|a, b| (&a.name, &a.tenant).cmp(&(&b.name, &b.tenant)));
+        let values: Vec<Value> = vec![
+            Box::new(new.iter().map(|s| number(s.id.0)).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|s| s.tenant.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(new.iter().map(|s| s.name.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(new.into_iter().map(codec::write_source).collect::<Vec<_>>()),
+        ];
+        requests.push((&NEW_SOURCES, values));
+    }
+    if !changes.sources.is_empty() {
+        let ids: Vec<i64> = changes.sources.iter().map(|source| number(source.id.0)).collect();
+        let bodies: Vec<Vec<u8>> = changes.sources.iter().map(codec::write_source).collect();
+        requests.push((&SOURCES, vec![Box::new(ids), Box::new(bodies)]));
+    }
+    if !changes.gone_declarations.is_empty() {
+        let gone: Vec<String> = changes.gone_declarations.iter().map(|n| n.as_str().to_owned()).collect();
+        requests.push((&GONE_DECLARATIONS, vec![Box::new(gone)]));
+    }
+    if !changes.declarations.is_empty() {
+        let names: Vec<String> = changes.declarations.iter().map(|d| d.name.as_str().to_owned()).collect();
+        let bodies: Vec<Vec<u8>> = changes.declarations.iter().map(codec::write_declaration).collect();
+        requests.push((&PUT_DECLARATIONS, vec![Box::new(names), Box::new(bodies)]));
+    }
+}
+
+fn write_answers(changes: &Changes, requests: &mut Vec<Request>) {
+    if !changes.emptied.is_empty() {
+        let ids: Vec<i64> = changes.emptied.iter().map(|source| number(source.0)).collect();
+        requests.push((&NO_ANSWERS, vec![Box::new(ids)]));
+    }
+    if !changes.gone_answers.is_empty() {
+        let (ids, keys): (Vec<i64>, Vec<String>) =
+            changes.gone_answers.iter().map(|(source, key)| (number(source.0), key.clone())).unzip();
+        requests.push((&GONE_ANSWERS, vec![Box::new(ids), Box::new(keys)]));
+    }
+    let rows = &changes.answers;
+    if !rows.is_empty() {
+        let over = |row: &CacheRow| row.flight.map_or(row.expires_at, |f| f.until.max(row.expires_at));
+        let values: Vec<Value> = vec![
+            Box::new(rows.iter().map(|row| number(row.source.0)).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.key.clone()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.expires_at.as_millis()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| over(row).as_millis()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.value.is_some()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(codec::write_answer).collect::<Vec<_>>()),
+        ];
+        requests.push((&ANSWERS, values));
+    }
+}
+
+fn write_pairs(pairs: &BTreeSet<(i32, SourceId)>, requests: &mut Vec<Request>) {
+    if !pairs.is_empty() {
+        let (queues, sources): (Vec<i32>, Vec<i64>) =
+            pairs.iter().map(|(queue, source)| (*queue, number(source.0))).unzip();
+        requests.push((&PAIRS, vec![Box::new(queues), Box::new(sources)]));
+    }
 }
 
 /// A claim looks for lanes by the priorities of their queue: one that is new there is written down first. Last of all,

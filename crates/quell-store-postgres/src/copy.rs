@@ -11,6 +11,7 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
@@ -23,7 +24,7 @@ use crate::PostgresStore;
 use crate::commit::{ERASE_DUE, ERASE_LEASES};
 use crate::connection::{Connection, Sql};
 use crate::error::not_done;
-use crate::find::BLOCK;
+use crate::find::{BLOCK, read_declarations, read_sources};
 use crate::health::MOMENT;
 use crate::rows::{
     audit_columns, count, event_columns, get, kept, lane_columns, lane_key, number, queue_name, recorded,
@@ -55,6 +56,12 @@ static PAUSES: Sql = Sql {
     types: &[],
 };
 static SCHEDULES: Sql = Sql { text: "SELECT body FROM quell.schedule ORDER BY tenant, name", types: &[] };
+static DECLARATIONS: Sql = Sql { text: "SELECT body FROM quell.declaration ORDER BY name", types: &[] };
+static SOURCES: Sql = Sql { text: "SELECT body FROM quell.source ORDER BY id", types: &[] };
+static CACHED: Sql = Sql {
+    text: "SELECT body FROM quell.answer WHERE (source, key) > ($1, $2) AND over_at > $3 ORDER BY source, key LIMIT $4",
+    types: &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8],
+};
 static LAST_NUMBER: Sql = Sql { text: "SELECT last_value, is_called FROM quell.number", types: &[] };
 static COUNTS: Sql = Sql {
     text: "SELECT (SELECT count(*) FROM quell.lane), (SELECT count(*) FROM quell.event), (SELECT count(*) FROM quell.run),
@@ -128,6 +135,8 @@ static LANE: Sql = Sql { text: "DELETE FROM quell.lane WHERE id = $1", types: &[
 static NO_DELTAS: Sql = Sql { text: "DELETE FROM quell.queue_delta", types: &[] };
 static NO_PAUSES: Sql = Sql { text: "DELETE FROM quell.queue_pause", types: &[] };
 static NO_SCHEDULES: Sql = Sql { text: "DELETE FROM quell.schedule", types: &[] };
+static NO_DECLARATIONS: Sql = Sql { text: "DELETE FROM quell.declaration", types: &[] };
+static NO_SOURCES: Sql = Sql { text: "DELETE FROM quell.source", types: &[] };
 static PUT_TOTALS: Sql = Sql {
     text: "INSERT INTO quell.queue (tenant, name, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -267,7 +276,9 @@ impl Portable for PostgresStore {
             aside: count(row, 4)?,
             audit: count(row, 5)?,
         };
-        Ok(Frame { now, last_number, totals, pauses, schedules, counts })
+        let declarations = read_declarations(&self.read(&DECLARATIONS, &[]).await?)?;
+        let sources = read_sources(&self.read(&SOURCES, &[]).await?)?;
+        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
     }
 
     async fn lanes(&self, after: u64, most: usize) -> StoreResult<Vec<LaneRow>> {
@@ -325,6 +336,23 @@ impl Portable for PostgresStore {
         Ok(trail)
     }
 
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        let moment = self.read(&MOMENT, &[]).await?;
+        let now = moment.first().map_or(Ok(Default::default()), store_time)?;
+        let (source, key) = after.map_or((0, String::new()), |(source, key)| (number(source.0), key));
+        let values: [&(dyn ToSql + Sync); 4] = [&source, &key, &now.as_millis(), &number(most as u64)];
+        let (mut cached, mut bytes) = (Vec::new(), 0);
+        for row in self.read(&CACHED, &values).await? {
+            let body: &[u8] = get(&row, 0)?;
+            bytes += body.len();
+            cached.push(codec::read_answer(body)?);
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        Ok(cached)
+    }
+
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
         let mut changes = Changes::default();
         for row in rows {
@@ -338,6 +366,7 @@ impl Portable for PostgresStore {
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),
                 Row::Trail(trail) => changes.audit.push(trail),
+                Row::Cached(row) => changes.answers.push(row),
             }
         }
         let tx = Tx::begin_sealed(&self.shared).await.map_err(told)?;
@@ -381,6 +410,8 @@ impl Portable for PostgresStore {
             ask(&NO_DELTAS, &[]).await?;
             ask(&NO_PAUSES, &[]).await?;
             ask(&NO_SCHEDULES, &[]).await?;
+            ask(&NO_DECLARATIONS, &[]).await?;
+            ask(&NO_SOURCES, &[]).await?;
             for (tenant, queue, t) in &frame.totals {
                 let counters =
                     [t.accepted, t.succeeded, t.dead, t.discarded, t.delayed, t.buffered, t.in_flight];
@@ -396,6 +427,8 @@ impl Portable for PostgresStore {
         .await?;
         let mut changes = Changes { schedules: frame.schedules.clone(), ..Changes::default() };
         changes.pauses = frame.pauses.clone();
+        changes.declarations = frame.declarations.clone();
+        changes.new_sources = frame.sources.clone();
         let tx = Tx::begin_sealed(&self.shared).await.map_err(told)?;
         Box::new(tx).write(changes).await.map_err(told)
     }

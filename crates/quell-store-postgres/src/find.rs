@@ -4,12 +4,13 @@
 //! locks. Numbers come last and in blocks of a thousand: larger than any number that was given to a holder of these lanes
 //! before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quell_core::aside::Aside;
 use quell_core::error::StoreResult;
-use quell_core::event::{EventId, LaneKey, QueueName, Tenant};
+use quell_core::event::{EventId, LaneKey, QueueName, SourceName, Tenant};
 use quell_core::lane::Paused;
+use quell_core::source::{Declaration, Source};
 use quell_core::working_set::{FinishedRun, LaneSums, Trail};
 use quell_store_rows::codec;
 use quell_store_rows::rows::{Found, RowsResult, Want};
@@ -163,6 +164,36 @@ static SUMS: Sql = Sql {
 static SCHEDULES: Sql =
     Sql { text: "SELECT body FROM quell.schedule ORDER BY tenant, name FOR UPDATE", types: &[] };
 static PAUSES: Sql = Sql { text: "SELECT queue, every, tenant, body FROM quell.queue_pause", types: &[] };
+/// In the order of their numbers, for everybody: so nobody waits in a circle.
+static SOURCES: Sql = Sql {
+    text: "SELECT body FROM quell.source WHERE id = ANY($1) ORDER BY id FOR UPDATE",
+    types: &[Type::INT8_ARRAY],
+};
+static GOVERNING: Sql = Sql {
+    text: "SELECT s.body FROM unnest($1::text[], $2::text[]) AS w(name, tenant)
+           JOIN quell.source s ON s.name = w.name AND s.tenant = w.tenant",
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+};
+pub(crate) static DECLARATIONS: Sql =
+    Sql { text: "SELECT body FROM quell.declaration WHERE name = ANY($1)", types: &[Type::TEXT_ARRAY] };
+/// Whoever lays a hand on sources is alone with them, and also with those that are just being made: see `commit.rs`.
+static HANDS: Sql = Sql { text: "SELECT pg_advisory_xact_lock(hashtext('quell.source'), 0)", types: &[] };
+static NAMESAKES: Sql = Sql {
+    text: "SELECT body FROM quell.source WHERE name = $1 ORDER BY id FOR UPDATE",
+    types: &[Type::TEXT],
+};
+static DECLARED: Sql = Sql { text: "SELECT count(*) FROM quell.declaration", types: &[] };
+static ANSWER: Sql = Sql {
+    text: "SELECT body FROM quell.answer WHERE source = $1 AND key = $2",
+    types: &[Type::INT8, Type::TEXT],
+};
+/// How many there are matters only to one that would be added: whoever finds an answer does not count the others.
+static ANSWERS: Sql = Sql {
+    text: "SELECT CASE WHEN EXISTS (SELECT 1 FROM quell.answer WHERE source = $1 AND key = $2) THEN 1
+                  ELSE (SELECT count(*) FROM quell.answer WHERE source = $1) END,
+             (SELECT key FROM quell.answer WHERE source = $1 AND key <> $2 ORDER BY expires_at LIMIT 1)",
+    types: &[Type::INT8, Type::TEXT],
+};
 static NUMBERS: Sql =
     Sql { text: "SELECT nextval('quell.number') FROM generate_series(1, $1::bigint)", types: &[Type::INT8] };
 
@@ -178,6 +209,13 @@ enum Kind {
     Sums,
     Schedules,
     Pauses,
+    Sources,
+    Declarations,
+    Declared,
+    Answer,
+    Answers,
+    /// Nothing: it was only waited for.
+    Locked,
     Numbers,
 }
 
@@ -196,6 +234,7 @@ impl Tx {
         ask_runs(want, &mut ask);
         ask_aside(want, &queues, &mut ask);
         ask_rest(want, &queues, &mut ask);
+        ask_sources(want, &mut ask);
         if numbers > 0 {
             let blocks = (numbers as u64).div_ceil(BLOCK);
             ask(Kind::Numbers, &NUMBERS, vec![Box::new(number(blocks))]);
@@ -214,7 +253,16 @@ impl Tx {
         for (kind, rows) in kinds.into_iter().zip(answers) {
             self.take(kind, &rows, &mut found).await?;
         }
+        self.remember_declared(want, &found);
         Ok(found)
+    }
+
+    /// What these names were declared as, or that they were not.
+    fn remember_declared(&mut self, want: &Want, found: &Found) {
+        for name in want.governing.iter().map(|(_, name)| name).chain(&want.declared) {
+            let declared = found.declarations.iter().find(|d| d.name == *name);
+            self.declared.insert(name.clone(), declared.map(|d| d.rules));
+        }
     }
 
     async fn take(&self, kind: Kind, rows: &[Row], found: &mut Found) -> RowsResult<()> {
@@ -259,6 +307,22 @@ impl Tx {
                 }
             }
             Kind::Pauses => found.pauses = read_pauses(rows)?,
+            Kind::Sources => found.sources.extend(read_sources(rows)?),
+            Kind::Declarations => found.declarations.extend(read_declarations(rows)?),
+            Kind::Declared => {
+                let counted = rows.first().map_or(Ok(0), |row| count(row, 0))?;
+                found.declared = usize::try_from(counted).unwrap_or(usize::MAX);
+            }
+            Kind::Answer => {
+                found.answer = rows.first().map(|row| codec::read_answer(get(row, 0)?)).transpose()?;
+            }
+            Kind::Answers => {
+                if let Some(row) = rows.first() {
+                    found.answers = usize::try_from(count(row, 0)?).unwrap_or(usize::MAX);
+                    found.next_over = get(row, 1)?;
+                }
+            }
+            Kind::Locked => {}
             Kind::Numbers => {
                 for row in rows {
                     let first = count(row, 0)?;
@@ -391,6 +455,43 @@ fn ask_rest(
     if want.pauses {
         ask(Kind::Pauses, &PAUSES, Vec::new());
     }
+}
+
+/// Sources come last, because all lanes are locked before them; those that are locked come before those that are only read.
+fn ask_sources(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)) {
+    if let Some(name) = &want.declared {
+        let name = || name.as_str().to_owned();
+        ask(Kind::Locked, &HANDS, Vec::new());
+        ask(Kind::Sources, &NAMESAKES, vec![Box::new(name())]);
+        ask(Kind::Declarations, &DECLARATIONS, vec![Box::new(vec![name()])]);
+        ask(Kind::Declared, &DECLARED, Vec::new());
+    }
+    if !want.sources.is_empty() {
+        let ids: Vec<i64> = want.sources.iter().map(|id| number(id.0)).collect();
+        ask(Kind::Sources, &SOURCES, vec![Box::new(ids)]);
+    }
+    if !want.governing.is_empty() {
+        // Also those of no tenant, in case it is shared; each by its own place in the index, because there may be thousands.
+        let of_all = want.governing.iter().flat_map(|(tenant, name)| [(name, tenant.as_str()), (name, "")]);
+        let places: BTreeSet<(&SourceName, &str)> = of_all.collect();
+        let (names, tenants): (Vec<String>, Vec<String>) =
+            places.into_iter().map(|(name, tenant)| (name.as_str().to_owned(), tenant.to_owned())).unzip();
+        ask(Kind::Declarations, &DECLARATIONS, vec![Box::new(names.clone())]);
+        ask(Kind::Sources, &GOVERNING, vec![Box::new(names), Box::new(tenants)]);
+    }
+    if let Some((source, key)) = &want.answer {
+        let of = || -> Vec<Value> { vec![Box::new(number(source.0)), Box::new(key.clone())] };
+        ask(Kind::Answer, &ANSWER, of());
+        ask(Kind::Answers, &ANSWERS, of());
+    }
+}
+
+pub(crate) fn read_sources(rows: &[Row]) -> StoreResult<Vec<Source>> {
+    rows.iter().map(|row| codec::read_source(get(row, 0)?)).collect()
+}
+
+pub(crate) fn read_declarations(rows: &[Row]) -> StoreResult<Vec<Declaration>> {
+    rows.iter().map(|row| codec::read_declaration(get(row, 0)?)).collect()
 }
 
 fn read_all(rows: &[Row]) -> StoreResult<Vec<Aside>> {

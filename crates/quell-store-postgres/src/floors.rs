@@ -7,12 +7,16 @@
 //! An entry may yet appear before that place: its transaction was slow to commit, or an operator let an old lane go on.
 //! Hence the allowance for slow commits, a bell for everything older than that forgets the place, and every few seconds a
 //! look begins at the very first again.
+//!
+//! The lanes of each source have a place of their own: those that a source holds back lie far behind, and whoever looks for
+//! others must not have to begin there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use quell_core::clock::Timestamp;
+use quell_core::source::SourceId;
 use quell_store_rows::rows::QueueOutlook;
 use tokio::time::Instant;
 
@@ -37,10 +41,19 @@ struct Places {
     since: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Place {
+    /// For lanes that wait for no source.
     due: i64,
     lease: i64,
+    /// For those of each source that any lane was seen to wait for.
+    governed: BTreeMap<SourceId, i64>,
+}
+
+impl Place {
+    fn lies_behind(&self, at: i64) -> bool {
+        at < self.due || self.governed.values().any(|due| at < *due)
+    }
 }
 
 /// Where a look begins in each queue.
@@ -49,6 +62,17 @@ pub(crate) struct Start {
     pub(crate) queues: Vec<i32>,
     pub(crate) due: Vec<i64>,
     pub(crate) lease: Vec<i64>,
+    governed: BTreeMap<(i32, SourceId), i64>,
+}
+
+impl Start {
+    /// The places of governed lanes as JSON, under the number of the queue, a point and the number of the source: the server
+    /// finds each by its name, however many there are.
+    pub(crate) fn governed(&self) -> String {
+        let places = self.governed.iter();
+        let named = places.map(|((queue, source), due)| (format!("{queue}.{}", source.0), (*due).into()));
+        serde_json::Value::Object(named.collect()).to_string()
+    }
 }
 
 impl Floors {
@@ -58,12 +82,18 @@ impl Floors {
             places.of_queue.clear();
             places.since = Some(clock::now());
         }
-        let mut start =
-            Start { forgotten: places.forgotten, queues: Vec::new(), due: Vec::new(), lease: Vec::new() };
+        let mut start = Start {
+            forgotten: places.forgotten,
+            queues: Vec::new(),
+            due: Vec::new(),
+            lease: Vec::new(),
+            governed: BTreeMap::new(),
+        };
         for (queue, place) in &places.of_queue {
             start.queues.push(*queue);
             start.due.push(place.due);
             start.lease.push(place.lease);
+            start.governed.extend(place.governed.iter().map(|(source, due)| ((*queue, *source), *due)));
         }
         start
     }
@@ -75,10 +105,17 @@ impl Floors {
             return;
         }
         let slow = now.before(SLOW_COMMIT);
-        let first = outlook.levels.iter().map(|(_, first)| *first).min();
-        let due = first.map_or(slow, |first| first.min(slow)).as_millis();
-        let lease = outlook.later_lease.unwrap_or(now).as_millis();
-        places.of_queue.insert(queue, Place { due, lease });
+        let begin = |levels: &[(u8, Timestamp)]| {
+            let first = levels.iter().map(|(_, first)| *first).min();
+            first.map_or(slow, |first| first.min(slow)).as_millis()
+        };
+        let (due, lease) = (begin(&outlook.levels), outlook.later_lease.unwrap_or(now).as_millis());
+        // Where a source had lanes and has none now, the look came to the end without finding one.
+        let known = start.governed.range((queue, SourceId(0))..=(queue, SourceId(u64::MAX)));
+        let mut governed: BTreeMap<SourceId, i64> =
+            known.map(|((_, source), _)| (*source, slow.as_millis())).collect();
+        governed.extend(outlook.governed.iter().map(|(source, levels)| (*source, begin(levels))));
+        places.of_queue.insert(queue, Place { due, lease, governed });
     }
 
     /// A lease of this process ends at this moment.
@@ -88,15 +125,20 @@ impl Floors {
         }
     }
 
-    /// From where on lanes of this queue are due.
-    pub(crate) fn due(&self, queue: i32) -> i64 {
-        self.lock().of_queue.get(&queue).map_or(FIRST, |place| place.due)
+    /// From where on lanes of this queue that wait for this source, or for none, are due.
+    pub(crate) fn due(&self, queue: i32, source: Option<SourceId>) -> i64 {
+        let places = self.lock();
+        let place = places.of_queue.get(&queue);
+        match source {
+            None => place.map_or(FIRST, |place| place.due),
+            Some(id) => place.and_then(|place| place.governed.get(&id).copied()).unwrap_or(FIRST),
+        }
     }
 
     /// Something is due from this moment on; what is older than a slow commit may lie anywhere.
     pub(crate) fn rung(&self, at: Timestamp) {
         let mut places = self.lock();
-        if places.of_queue.values().any(|place| at.as_millis() < place.due) {
+        if places.of_queue.values().any(|place| place.lies_behind(at.as_millis())) {
             places.of_queue.clear();
             places.forgotten += 1;
         }
@@ -120,6 +162,7 @@ mod tests {
             paused: false,
             running: 0,
             levels: first.into_iter().map(|at| (4, Timestamp::from_millis(at))).collect(),
+            governed: Vec::new(),
             first_lease: None,
             later_lease: lease.map(Timestamp::from_millis),
             first_aside: None,
@@ -135,11 +178,11 @@ mod tests {
     async fn a_look_begins_where_the_last_one_found_something_but_never_after_a_slow_commit() {
         let floors = Floors::default();
         let start = floors.start();
-        assert_eq!(floors.due(7), FIRST);
+        assert_eq!(floors.due(7, None), FIRST);
         floors.found(&start, 7, at(100_000), &outlook(Some(50_000), None));
-        assert_eq!(floors.due(7), 50_000, "a lane that waits since long is still seen");
+        assert_eq!(floors.due(7, None), 50_000, "a lane that waits since long is still seen");
         floors.found(&start, 7, at(100_000), &outlook(Some(150_000), Some(160_000)));
-        assert_eq!(floors.due(7), 98_000);
+        assert_eq!(floors.due(7, None), 98_000);
         let next = floors.start();
         assert_eq!((next.queues, next.due, next.lease), (vec![7], vec![98_000], vec![160_000]));
     }
@@ -150,11 +193,30 @@ mod tests {
         let start = floors.start();
         floors.found(&start, 7, at(100_000), &outlook(None, None));
         floors.rung(at(99_000));
-        assert_eq!(floors.due(7), 98_000, "what is due now is seen anyway");
+        assert_eq!(floors.due(7, None), 98_000, "what is due now is seen anyway");
         floors.rung(at(10_000));
-        assert_eq!(floors.due(7), FIRST);
+        assert_eq!(floors.due(7, None), FIRST);
         floors.found(&start, 7, at(100_000), &outlook(None, None));
-        assert_eq!(floors.due(7), FIRST, "that look had begun before");
+        assert_eq!(floors.due(7, None), FIRST, "that look had begun before");
+    }
+
+    #[tokio::test]
+    async fn lanes_that_a_source_holds_back_do_not_keep_the_others_place_back() {
+        let floors = Floors::default();
+        let source = SourceId(3);
+        let held = |first: Option<i64>| QueueOutlook {
+            governed: first.into_iter().map(|first| (source, vec![(4, at(first))])).collect(),
+            ..outlook(Some(99_000), None)
+        };
+        floors.found(&floors.start(), 7, at(100_000), &held(Some(1_000)));
+        assert_eq!((floors.due(7, None), floors.due(7, Some(source))), (98_000, 1_000));
+        assert_eq!(floors.due(7, Some(SourceId(4))), FIRST, "nothing is known of another one");
+        let start = floors.start();
+        assert_eq!(start.governed(), r#"{"7.3":1000}"#);
+        floors.found(&start, 7, at(101_000), &held(None));
+        assert_eq!(floors.due(7, Some(source)), 99_000, "none of its lanes was left");
+        floors.rung(at(98_500));
+        assert_eq!(floors.due(7, Some(source)), FIRST, "a bell for one of its lanes forgets the place");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! Listings go by indexes and cursors. Lanes that have something to do are found through the indexes of leases, due
 //! times and pauses, so a million idle lanes cost nothing (`inspect/lanes.rs`). Finished runs and audit records are read
 //! from the newest backwards; a filter without an index of its own looks at a bounded number of rows per page and hands
-//! out a cursor to go on (`inspect/history.rs`). `Verify` reads everything and is for `doctor` (`inspect/verify.rs`).
+//! out a cursor to go on (`inspect/history.rs`). Sources are listed by name (`inspect/sources.rs`). `Verify` reads everything and is for `doctor` (`inspect/verify.rs`).
 
 use std::collections::BTreeMap;
 
@@ -35,6 +35,7 @@ use crate::tx::{read_aside, store_time};
 mod cursor;
 mod history;
 mod lanes;
+mod sources;
 mod verify;
 
 static MOMENT: Sql = Sql {
@@ -65,12 +66,16 @@ static ASIDE_BY_ID: Sql = Sql {
     types: &[Type::TEXT, Type::INT4, Type::TEXT],
 };
 static SCHEDULES: Sql = Sql { text: "SELECT body FROM quell.schedule ORDER BY tenant, name", types: &[] };
+/// The first of each source and of none.
 static DUE_BEFORE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.due d JOIN quell.lane l ON l.id = d.lane_id
-         WHERE d.queue_id = $1 AND d.priority = $2 AND d.due_at <= $3 ORDER BY d.due_at LIMIT $4"
+        " FROM (SELECT 0::bigint AS id UNION ALL SELECT source FROM quell.queue_source WHERE queue_id = $1) s
+         CROSS JOIN LATERAL (
+           SELECT lane_id FROM quell.due WHERE queue_id = $1 AND source = s.id AND priority = $2 AND due_at <= $3
+           ORDER BY due_at LIMIT $4) d
+         JOIN quell.lane l ON l.id = d.lane_id"
     ),
     types: &[Type::INT4, Type::INT2, Type::INT8, Type::INT8],
 };
@@ -138,6 +143,7 @@ async fn read(shared: &Shared, connection: &Connection, request: &Inspect) -> St
         Inspect::Event(key, id) => Ok(Inspected::Event(view.event(key, id).await?)),
         Inspect::Audit(filter) => Ok(Inspected::Audit(view.audit(filter).await?)),
         Inspect::Schedules => Ok(Inspected::Schedules(view.schedules().await?)),
+        Inspect::Sources(filter) => Ok(Inspected::Sources(view.sources(filter).await?)),
         Inspect::Stats => Ok(Inspected::Stats(view.stats().await?)),
         Inspect::Verify => Ok(Inspected::Verify(view.verify().await?)),
         Inspect::Health => Ok(Inspected::Health(crate::health::health(shared, connection).await?)),

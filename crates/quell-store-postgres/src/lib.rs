@@ -16,8 +16,8 @@ use quell_core::error::StoreResult;
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
-    Wakeups,
+    Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
+    StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use quell_store_rows::RowStore;
 use quell_store_rows::rows::{Backend, Outlook, Rows, RowsResult};
@@ -160,6 +160,10 @@ impl Backend for Postgres {
         sweep::forget(&self.0, retention, swept).await
     }
 
+    async fn forget_answers(&self) -> StoreResult<bool> {
+        sweep::forget_answers(&self.0).await
+    }
+
     fn ring(&self, at: Timestamp) {
         self.0.bell.ring(at);
     }
@@ -197,6 +201,10 @@ impl Store for PostgresStore {
 
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         self.rows.step(request).await
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        self.rows.source(request).await
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {

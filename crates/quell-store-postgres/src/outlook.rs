@@ -1,16 +1,22 @@
 //! Outlook: what every queue has waiting, by the first entries of its indexes: nothing is counted but leases, and those not
-//! for ever.
+//! for ever. Of lanes that wait for a source the first of each source is asked for, with the source itself: so it is known
+//! at once which of them can be handed out, and those that cannot are passed over together.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::limits;
+use quell_core::source::{Source, SourceId};
+use quell_store_rows::codec;
 use quell_store_rows::rows::{Outlook, QueueOutlook};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
 use crate::Shared;
 use crate::connection::{Connection, Sql};
-use crate::error::not_done;
+use crate::error::{not_done, unreadable};
 use crate::floors::Start;
 use crate::options::StatementMode;
 use crate::rows::{count, get, maybe_time, queue_name, tenant};
@@ -20,13 +26,15 @@ use crate::tx::store_time;
 /// counted exactly when it claims. Looks begin at the floors (`floors.rs`).
 static OUTLOOK: Sql = Sql {
     text: "WITH moment AS MATERIALIZED (
-             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset, sealed FROM quell.meta)
+             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS clock, test_offset, sealed,
+               $5::text::jsonb AS floors FROM quell.meta)
            SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
              EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
              CASE WHEN $4 THEN (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r)
                   ELSE 0 END,
              ARRAY(SELECT (SELECT due_at FROM quell.due
-                           WHERE queue_id = q.id AND priority = p AND due_at >= coalesce(f.due, -9223372036854775808)
+                           WHERE queue_id = q.id AND source = 0 AND priority = p
+                             AND due_at >= coalesce(f.due, -9223372036854775808)
                            ORDER BY due_at LIMIT 1)
                    FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
              (SELECT lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
@@ -36,9 +44,20 @@ static OUTLOOK: Sql = Sql {
               ORDER BY lease_at LIMIT 1),
              (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
              (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)
-           , m.sealed FROM moment m LEFT JOIN quell.queue q ON true
-           LEFT JOIN unnest($1::int[], $2::bigint[], $3::bigint[]) AS f(queue_id, due, lease) ON f.queue_id = q.id",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL],
+           , m.sealed, w.sources, w.priorities, w.firsts, w.bodies
+           FROM moment m LEFT JOIN quell.queue q ON true
+           LEFT JOIN unnest($1::int[], $2::bigint[], $3::bigint[]) AS f(queue_id, due, lease) ON f.queue_id = q.id
+           LEFT JOIN LATERAL (
+             SELECT array_agg(g.source) AS sources, array_agg(p) AS priorities, array_agg(d.due_at) AS firsts,
+               array_agg((SELECT body FROM quell.source WHERE id = g.source)) AS bodies
+             FROM quell.queue_source g CROSS JOIN generate_series(0, 9) p
+             CROSS JOIN LATERAL (
+               SELECT due_at FROM quell.due
+               WHERE queue_id = q.id AND source = g.source AND priority = p
+                 AND due_at >= coalesce((m.floors ->> (q.id || '.' || g.source))::bigint, -9223372036854775808)
+               ORDER BY due_at LIMIT 1) d
+             WHERE g.queue_id = q.id AND q.priorities >> p & 1 = 1) w ON true",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BOOL, Type::TEXT],
 };
 
 pub(crate) async fn outlook(shared: &Shared, bounded: bool) -> StoreResult<Outlook> {
@@ -61,15 +80,16 @@ pub(crate) async fn outlook(shared: &Shared, bounded: bool) -> StoreResult<Outlo
         return Err(quell_core::copy::sealed(&by));
     }
     let mut queues = Vec::with_capacity(rows.len());
+    let mut sources = BTreeMap::new();
     for row in &rows {
         let id: Option<i32> = get(row, 2)?;
         if let Some(id) = id {
-            let outlook = queue_outlook(shared, id, row)?;
+            let outlook = queue_outlook(shared, id, row, &mut sources)?;
             shared.floors.found(&start, id, now, &outlook);
             queues.push(outlook);
         }
     }
-    Ok(Outlook { now, queues })
+    Ok(Outlook { now, queues, sources })
 }
 
 /// Where the session keeps no settings, they are sent along, in the same round trip: compiling this statement would take
@@ -80,7 +100,8 @@ async fn ask(
     start: &Start,
     bounded: bool,
 ) -> Result<Vec<Row>, Error> {
-    let values: [&(dyn ToSql + Sync); 4] = [&start.queues, &start.due, &start.lease, &bounded];
+    let governed = start.governed();
+    let values: [&(dyn ToSql + Sync); 5] = [&start.queues, &start.due, &start.lease, &bounded, &governed];
     if mode == StatementMode::Named {
         return connection.query(&OUTLOOK, &values).await;
     }
@@ -94,7 +115,12 @@ async fn ask(
     rows
 }
 
-fn queue_outlook(shared: &Shared, id: i32, row: &Row) -> StoreResult<QueueOutlook> {
+fn queue_outlook(
+    shared: &Shared,
+    id: i32,
+    row: &Row,
+    sources: &mut BTreeMap<SourceId, Source>,
+) -> StoreResult<QueueOutlook> {
     let (tenant, queue) = (tenant(get(row, 3)?)?, queue_name(get(row, 4)?)?);
     let priorities: i32 = get(row, 5)?;
     let known = crate::queues::Known { id, priorities };
@@ -105,15 +131,38 @@ fn queue_outlook(shared: &Shared, id: i32, row: &Row) -> StoreResult<QueueOutloo
     let firsts: Vec<Option<i64>> = get(row, 8)?;
     let levels = (0..=limits::PRIORITY_MAX).filter(|p| priorities >> p & 1 == 1).zip(firsts);
     let (tenant, queue) = names;
+    let governed = governed(row, sources)?;
+    shared.queues.put_pairs(governed.keys().map(|source| (id, *source)));
     Ok(QueueOutlook {
         tenant,
         queue,
         paused: get(row, 6)?,
         running: count(row, 7)?,
         levels: levels.filter_map(|(p, first)| Some((p, Timestamp::from_millis(first?)))).collect(),
+        governed: governed.into_iter().collect(),
         first_lease: maybe_time(row, 9)?.or(maybe_time(row, 10)?),
         later_lease: maybe_time(row, 10)?,
         first_aside: maybe_time(row, 11)?,
         first_fire: maybe_time(row, 12)?,
     })
+}
+
+/// When the first lane of each source and priority is due. The sources themselves are taken in on the way.
+fn governed(
+    row: &Row,
+    sources: &mut BTreeMap<SourceId, Source>,
+) -> StoreResult<BTreeMap<SourceId, Vec<(u8, Timestamp)>>> {
+    let mut governed: BTreeMap<SourceId, Vec<(u8, Timestamp)>> = BTreeMap::new();
+    let Some(ids) = get::<Option<Vec<i64>>>(row, 14)? else { return Ok(governed) };
+    let (priorities, firsts): (Vec<i32>, Vec<i64>) = (get(row, 15)?, get(row, 16)?);
+    let bodies: Vec<Option<&[u8]>> = get(row, 17)?;
+    for (((id, priority), first), body) in ids.into_iter().zip(priorities).zip(firsts).zip(bodies) {
+        let id = SourceId(u64::try_from(id).map_err(unreadable)?);
+        let level = (u8::try_from(priority).map_err(unreadable)?, Timestamp::from_millis(first));
+        governed.entry(id).or_default().push(level);
+        if let (Some(body), Entry::Vacant(place)) = (body, sources.entry(id)) {
+            place.insert(codec::read_source(body)?);
+        }
+    }
+    Ok(governed)
 }

@@ -1,12 +1,13 @@
-//! The queues that this process knows: their numbers, names and priorities. A queue never goes, so nothing here is wrong
-//! for long: at most a priority that another process has added is missing. After a restore or failover all of it is
-//! forgotten.
+//! The queues that this process knows: their numbers, names and priorities, and the sources that their lanes have waited
+//! for. A queue never goes, so nothing here is wrong for long: at most a priority or a source that another process has added
+//! is missing. After a restore or failover all of it is forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::RwLock;
 
 use quell_core::error::StoreResult;
 use quell_core::event::{QueueName, Tenant};
+use quell_core::source::SourceId;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 
@@ -66,6 +67,8 @@ struct Both {
     origin: Option<String>,
     by_name: HashMap<Names, Known>,
     by_id: HashMap<i32, Names>,
+    /// Queues with the sources under which a look for due lanes asks for theirs.
+    pairs: HashSet<(i32, SourceId)>,
 }
 
 impl Queues {
@@ -79,6 +82,7 @@ impl Queues {
         if both.origin.is_some() {
             both.by_name.clear();
             both.by_id.clear();
+            both.pairs.clear();
         }
         both.origin = origin.map(str::to_owned);
     }
@@ -96,6 +100,20 @@ impl Queues {
         both.by_id.insert(known.id, names.clone());
         let place = both.by_name.entry(names).or_insert(known);
         place.priorities |= known.priorities;
+    }
+
+    /// Whether looks ask this queue for lanes of this source.
+    pub(crate) fn has_pair(&self, queue: i32, source: SourceId) -> bool {
+        self.known.read().expect("no panic happens while it is locked").pairs.contains(&(queue, source))
+    }
+
+    /// Takes pairs in that were seen in the database.
+    pub(crate) fn put_pairs(&self, pairs: impl Iterator<Item = (i32, SourceId)>) {
+        let new: Vec<(i32, SourceId)> =
+            pairs.filter(|(queue, source)| !self.has_pair(*queue, *source)).collect();
+        if !new.is_empty() {
+            self.known.write().expect("no panic happens while it is locked").pairs.extend(new);
+        }
     }
 
     /// Takes rows of (id, tenant, name, priorities) in.

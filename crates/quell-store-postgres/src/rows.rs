@@ -10,6 +10,7 @@ use quell_core::event::{Event, EventId, Fingerprint, Headers, Key, LaneKey, Payl
 use quell_core::lane::Lane;
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::outcome::VerdictKind;
+use quell_core::source::SourceId;
 use quell_core::store::StepRow;
 use quell_core::working_set::Kept;
 use quell_store_rows::codec;
@@ -101,10 +102,20 @@ pub(crate) fn key(text: &str) -> StoreResult<Key> {
     Key::new(text).map_err(unreadable)
 }
 
+/// The number of a source where 0 stands for none.
+pub(crate) fn source_code(source: Option<SourceId>) -> i64 {
+    source.map_or(0, |id| number(id.0))
+}
+
+fn source(code: i64) -> StoreResult<Option<SourceId>> {
+    let id = u64::try_from(code).map_err(|_| unreadable(format!("{code} is below zero")))?;
+    Ok((id > 0).then_some(SourceId(id)))
+}
+
 /// The columns of [`stored_lane`].
 macro_rules! lane_columns {
     () => {
-        "l.queue_id, l.key, l.due_at, l.lease_at, l.priority, l.body"
+        "l.queue_id, l.key, l.due_at, l.lease_at, l.priority, l.body, l.source"
     };
 }
 pub(crate) use lane_columns;
@@ -120,14 +131,17 @@ pub(crate) struct StoredLane {
 
 pub(crate) fn stored_lane(row: &Row, at: usize) -> StoreResult<StoredLane> {
     let priority: i16 = get(row, at + 4)?;
+    let due = maybe_time(row, at + 2)?;
+    let source = source(get(row, at + 6)?)?;
     Ok(StoredLane {
         queue: get(row, at)?,
         key: key(get(row, at + 1)?)?,
         lane: codec::read_lane(get(row, at + 5)?)?,
         entries: Entries {
-            due: maybe_time(row, at + 2)?,
+            due,
             lease: maybe_time(row, at + 3)?,
             priority: u8::try_from(priority).map_err(unreadable)?,
+            source: due.and(source),
         },
     })
 }
@@ -135,7 +149,8 @@ pub(crate) fn stored_lane(row: &Row, at: usize) -> StoreResult<StoredLane> {
 /// The columns of [`kept`].
 macro_rules! event_columns {
     () => {
-        "e.seq, e.received_at, e.mark, e.was_seq, e.priority, e.id, e.print, e.headers, e.payload"
+        "e.seq, e.received_at, e.mark, e.was_seq, e.priority, e.id, e.print, e.headers, e.payload, \
+         e.source"
     };
 }
 pub(crate) use event_columns;
@@ -157,6 +172,7 @@ pub(crate) fn kept(row: &Row, at: usize) -> StoreResult<Kept> {
         mark: maybe_count(row, at + 2)?,
         priority: u8::try_from(priority).map_err(unreadable)?,
         print: Fingerprint(print.try_into().map_err(unreadable)?),
+        source: maybe_count(row, at + 9)?.map(SourceId),
     })
 }
 

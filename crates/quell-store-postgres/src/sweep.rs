@@ -85,6 +85,14 @@ static DELETE_LANES: Sql = Sql {
            AND NOT EXISTS (SELECT 1 FROM quell.event e WHERE e.lane_id = l.id)",
     types: &[Type::INT8_ARRAY],
 };
+/// Answers that are over, the first of them; what somebody is just fetching anew is left alone.
+static DELETE_ANSWERS: Sql = Sql {
+    text: "WITH gone AS (
+             DELETE FROM quell.answer WHERE ctid = ANY(ARRAY(
+               SELECT ctid FROM quell.answer WHERE over_at <= $1 ORDER BY over_at LIMIT $2 FOR UPDATE SKIP LOCKED)))
+           SELECT EXISTS (SELECT 1 FROM quell.answer WHERE over_at <= $1 ORDER BY over_at OFFSET $2)",
+    types: &[Type::INT8, Type::INT8],
+};
 /// Adds up what transactions left. Whoever adds at the same moment takes other rows.
 static FOLD: Sql = Sql {
     text: "WITH gone AS (
@@ -112,19 +120,42 @@ pub(crate) async fn fold(connection: &Connection) -> StoreResult<()> {
 }
 
 pub(crate) async fn forget(shared: &Shared, retention: Duration, swept: &mut Swept) -> StoreResult<()> {
-    let connection = shared.connections.get().await?;
+    let mut connection = shared.connections.get().await?;
     fold(&connection).await?;
     // Lanes are locked once per transaction, in one order: so runs and audit go in two.
     for part in [Part::Runs, Part::Audit] {
         let done = step(&connection, part, retention, swept).await;
-        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        if let Err(error) = connection.batch(end).await {
-            connection.discard();
-            return done.and(Err(not_done(&error)));
-        }
+        connection = ended(connection, &done).await?;
         done?;
     }
     Ok(())
+}
+
+/// Forgets answers that are over, a bounded number. Says whether there are more.
+pub(crate) async fn forget_answers(shared: &Shared) -> StoreResult<bool> {
+    let connection = shared.connections.get().await?;
+    let done = async {
+        let Some((now, _)) = begin(&connection).await? else { return Ok(false) };
+        let step = number(limits::CACHE_SWEEP_STEP as u64);
+        let rows = connection.query(&DELETE_ANSWERS, &[&now.as_millis(), &step]).await;
+        rows.map_err(|e| not_done(&e))?.first().map_or(Ok(false), |row| get(row, 0))
+    }
+    .await;
+    ended(connection, &done).await?;
+    done
+}
+
+/// Ends the transaction of a step. A connection on which that does not succeed is given up.
+async fn ended<T>(connection: Connection, done: &StoreResult<T>) -> StoreResult<Connection> {
+    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    match connection.batch(end).await {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            connection.discard();
+            // What went wrong first says more.
+            Err(done.as_ref().err().cloned().unwrap_or_else(|| not_done(&error)))
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -139,22 +170,27 @@ async fn step(
     retention: Duration,
     swept: &mut Swept,
 ) -> StoreResult<()> {
-    let begin = "BEGIN; SET LOCAL lock_timeout = 5000; SET LOCAL idle_in_transaction_session_timeout = 10000";
-    connection.batch(begin).await.map_err(|e| not_done(&e))?;
-    connection.query(&WITH_OTHERS, &[]).await.map_err(|e| not_done(&e))?;
-    let rows = connection.query(&BEGIN, &[]).await.map_err(|e| not_done(&e))?;
-    let Some(row) = rows.first() else { return Ok(()) };
-    let (before, mark): (Timestamp, i64) = (store_time(row)?.before(retention), get(row, 2)?);
-    if let Some(by) = get::<Option<String>>(row, 4)? {
-        return Err(quell_core::copy::sealed(&by));
-    }
-    if !get::<bool>(row, 3)? {
-        return Ok(());
-    }
+    let Some((now, mark)) = begin(connection).await? else { return Ok(()) };
+    let before = now.before(retention);
     match part {
         Part::Runs => forget_runs(connection, before, mark, swept).await,
         Part::Audit => forget_audit(connection, before, swept).await,
     }
+}
+
+/// Begins a step: the time, and the mark of the walk over runs. Nothing when another process is at it.
+async fn begin(connection: &Connection) -> StoreResult<Option<(Timestamp, i64)>> {
+    let begin = "BEGIN; SET LOCAL lock_timeout = 5000; SET LOCAL idle_in_transaction_session_timeout = 10000";
+    connection.batch(begin).await.map_err(|e| not_done(&e))?;
+    connection.query(&WITH_OTHERS, &[]).await.map_err(|e| not_done(&e))?;
+    let rows = connection.query(&BEGIN, &[]).await.map_err(|e| not_done(&e))?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    if let Some(by) = get::<Option<String>>(row, 4)? {
+        return Err(quell_core::copy::sealed(&by));
+    }
+    let alone: bool = get(row, 3)?;
+    let begun = (store_time(row)?, get(row, 2)?);
+    Ok(alone.then_some(begun))
 }
 
 /// A finished run, as far as the retention asks.

@@ -8,7 +8,7 @@
 use quell_core::aside::Aside;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::NewEvent;
-use quell_core::store::{AppendRequest, Receipt};
+use quell_core::store::{AppendRequest, Receipt, unknown_source};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -25,6 +25,7 @@ static NUMBER: Sql = Sql {
            FROM quell.meta",
     types: &[],
 };
+static DECLARED: Sql = Sql { text: "SELECT 1 FROM quell.declaration WHERE name = $1", types: &[Type::TEXT] };
 static COUNT: Sql = Sql {
     text: "INSERT INTO quell.queue_delta (queue_id, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
            VALUES ($1, 1, 0, 0, 0, 1, 0, 0)",
@@ -64,6 +65,11 @@ impl PostgresStore {
         let row = rows.first().ok_or_else(|| crate::error::unreadable("the table meta is empty"))?;
         if let Some(why) = get::<Option<String>>(row, 2)? {
             return Err(quell_core::copy::sealed(&why));
+        }
+        if let Some(name) = event.governed_by()
+            && ask(&DECLARED, &[&name.as_str()]).await?.is_empty()
+        {
+            return Err(unknown_source(&event.lane, name));
         }
         let aside = Aside::new(count(row, 3)?, event.clone(), store_time(row)?);
         let values = aside_values(&[(queue, &aside)]);

@@ -13,8 +13,9 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::SourceRules;
 use quell_core::store::{Purge, PurgeWhat};
 use quell_store_rows::changes::Changes;
 use quell_store_rows::codec;
@@ -31,7 +32,7 @@ use crate::error::{self, spoils_connection, trouble};
 use crate::options::StatementMode;
 use crate::origin::{self, origin};
 use crate::queues::{Fault, Names};
-use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, stored_lane, time};
+use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, source_code, stored_lane, time};
 
 /// How long a claim waits for a lane that is overdue and always locked.
 const SHORT_WAIT: Duration = Duration::from_millis(50);
@@ -79,9 +80,10 @@ static TRY_KEYS: Sql = Sql {
              SELECT l.id, l.queue_id, l.key FROM unnest($1::int[], $2::text[]) AS w(queue_id, key)
              JOIN quell.lane l ON l.queue_id = w.queue_id AND l.key = w.key),
            locked AS MATERIALIZED (
-             SELECT l.id, l.due_at, l.lease_at, l.priority, l.body FROM quell.lane l
+             SELECT l.id, l.due_at, l.lease_at, l.priority, l.body, l.source FROM quell.lane l
              WHERE l.id = ANY(ARRAY(SELECT id FROM wanted)) ORDER BY l.id FOR UPDATE SKIP LOCKED)
-           SELECT wanted.queue_id, wanted.key, locked.due_at, locked.lease_at, locked.priority, locked.body, wanted.id
+           SELECT wanted.queue_id, wanted.key, locked.due_at, locked.lease_at, locked.priority, locked.body,
+             locked.source
            FROM wanted LEFT JOIN locked ON locked.id = wanted.id",
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
 };
@@ -108,23 +110,35 @@ static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM unnest($1::int[], $2::smallint[], $3::bigint[], $5::bigint[]) AS p(queue_id, priority, most, floor)
+        " FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])
+           AS p(queue_id, source, priority, floor, most)
          CROSS JOIN LATERAL (
            SELECT n.* FROM quell.due d
-           JOIN quell.lane n ON n.id = d.lane_id AND n.priority = d.priority AND n.due_at = d.due_at
-           WHERE d.queue_id = p.queue_id AND d.priority = p.priority AND d.due_at <= $4 AND d.due_at >= p.floor
+           JOIN quell.lane n ON n.id = d.lane_id AND n.source = d.source AND n.priority = d.priority
+             AND n.due_at = d.due_at
+           WHERE d.queue_id = p.queue_id AND d.source = p.source AND d.priority = p.priority AND d.due_at <= $6
+             AND d.due_at >= p.floor
            ORDER BY d.due_at, d.lane_id LIMIT p.most FOR UPDATE OF n SKIP LOCKED) l"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8, Type::INT8_ARRAY],
+    types: &[
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8,
+    ],
 };
 /// The first few of each level that are due, whoever has them locked.
 static FRONT: Sql = Sql {
-    text: "SELECT l.lane_id, l.due_at FROM unnest($1::int[], $2::smallint[], $4::bigint[]) AS p(queue_id, priority, floor)
+    text: "SELECT l.lane_id, l.due_at
+           FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[]) AS p(queue_id, source, priority, floor)
            CROSS JOIN LATERAL (
              SELECT lane_id, due_at FROM quell.due
-             WHERE queue_id = p.queue_id AND priority = p.priority AND due_at <= $3 AND due_at >= p.floor
+             WHERE queue_id = p.queue_id AND source = p.source AND priority = p.priority AND due_at <= $5
+               AND due_at >= p.floor
              ORDER BY due_at, lane_id LIMIT 4) l",
-    types: &[Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT8, Type::INT8_ARRAY],
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
 };
 static LOCK_DUE: Sql = Sql {
     text: concat!(
@@ -220,6 +234,8 @@ pub(crate) struct Tx {
     pub(crate) without_lane: HashSet<LaneKey>,
     /// Queues that were asked for and do not exist.
     pub(crate) without_queue: BTreeSet<Names>,
+    /// What was declared under these names when it was read: a new source is made by it.
+    pub(crate) declared: BTreeMap<SourceName, Option<SourceRules>>,
 }
 
 /// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
@@ -262,7 +278,9 @@ impl Tx {
                     let connection = Some(connection);
                     let (without_lane, without_queue) = (HashSet::new(), BTreeSet::new());
                     let shared = shared.clone();
-                    return Ok((Tx { connection, shared, now, without_lane, without_queue }, sealed));
+                    let declared = BTreeMap::new();
+                    let tx = Tx { connection, shared, now, without_lane, without_queue, declared };
+                    return Ok((tx, sealed));
                 }
                 Ok(_) => {
                     Tx::end(connection).await;
@@ -502,23 +520,23 @@ impl Rows for Tx {
     async fn due(&mut self, picks: &[Pick]) -> RowsResult<Vec<LaneAt>> {
         let names: Vec<Names> = picks.iter().map(|p| (p.tenant.clone(), p.queue.clone())).collect();
         let ids = self.queue_ids(&names).await?;
-        let (mut queues, mut levels, mut most, mut floors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (pick, id) in picks.iter().zip(ids) {
-            let Some(id) = id else { continue };
-            queues.push(id);
-            floors.push(self.shared.floors.due(id));
-            levels.push(i16::from(pick.priority));
-            most.push(number(pick.most as u64));
-        }
+        let picks: Vec<(i32, &Pick)> =
+            picks.iter().zip(ids).filter_map(|(pick, id)| Some((id?, pick))).collect();
+        let floors: Vec<i64> =
+            picks.iter().map(|(id, pick)| self.shared.floors.due(*id, pick.source)).collect();
+        let levels = || -> Vec<Value> {
+            vec![
+                Box::new(picks.iter().map(|(id, _)| *id).collect::<Vec<i32>>()),
+                Box::new(picks.iter().map(|(_, pick)| source_code(pick.source)).collect::<Vec<i64>>()),
+                Box::new(picks.iter().map(|(_, pick)| i16::from(pick.priority)).collect::<Vec<i16>>()),
+                Box::new(floors.clone()),
+            ]
+        };
         let now = self.now.as_millis();
-        let due: Vec<Value> = vec![
-            Box::new(queues.clone()),
-            Box::new(levels.clone()),
-            Box::new(most),
-            Box::new(now),
-            Box::new(floors.clone()),
-        ];
-        let front: Vec<Value> = vec![Box::new(queues), Box::new(levels), Box::new(now), Box::new(floors)];
+        let (mut due, mut front) = (levels(), levels());
+        due.push(Box::new(picks.iter().map(|(_, pick)| number(pick.most as u64)).collect::<Vec<i64>>()));
+        due.push(Box::new(now));
+        front.push(Box::new(now));
         let requests = [(&DUE, due), (&FRONT, front)];
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
         let [due, front] = &answers[..] else { return Ok(Vec::new()) };

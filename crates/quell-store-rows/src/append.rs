@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quell_core::error::StoreResult;
-use quell_core::event::{LaneKey, NewEventId, Overflow};
+use quell_core::event::{LaneKey, NewEvent, NewEventId, Overflow};
 use quell_core::store::{AppendRequest, Appended};
 
 use crate::rows::{Backend, Patience, RowsResult, Span, Want};
@@ -55,9 +55,9 @@ pub(crate) async fn append(
     Ok(answers)
 }
 
-/// An event may need a lane, its own number, its run's, and, where it drops others, their run's and a record.
+/// An event may need a lane, its own number, its run's, a source, and, where it drops others, their run's and a record.
 fn numbers(events: usize) -> usize {
-    16 + events * 6
+    16 + events * 7
 }
 
 fn wanted<'r>(work: &Work, requests: impl Iterator<Item = &'r AppendRequest>) -> Want {
@@ -76,6 +76,7 @@ fn wanted<'r>(work: &Work, requests: impl Iterator<Item = &'r AppendRequest>) ->
         if event.only_if_idle {
             want.aside_first.push(event.lane.clone());
         }
+        govern(&mut want, event);
         let Some(lane) = lane else { continue };
         let Some(open) = lane.open else { continue };
         if event.policy.content_dedupe && !given && event.delay.is_none() && open.window.closed.is_none() {
@@ -96,6 +97,16 @@ fn wanted<'r>(work: &Work, requests: impl Iterator<Item = &'r AppendRequest>) ->
         }
     }
     want
+}
+
+/// What governs this event is read, if anything does.
+pub(crate) fn govern(want: &mut Want, event: &NewEvent) {
+    if let Some(name) = event.governed_by() {
+        let place = (event.lane.tenant.clone(), name.clone());
+        if !want.governing.contains(&place) {
+            want.governing.push(place);
+        }
+    }
 }
 
 /// The first unmarked events of a lane from this number on.

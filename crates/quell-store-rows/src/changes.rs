@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
-use quell_core::event::{EventId, LaneKey, Payload, QueueName, Tenant};
+use quell_core::event::{EventId, LaneKey, Payload, QueueName, SourceName, Tenant};
 use quell_core::lane::{Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, Declaration, Source, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Trail, WorkingSet};
@@ -45,6 +46,17 @@ pub struct Changes {
     pub pauses: Vec<(QueueName, Option<Tenant>, Paused)>,
     pub gone_pauses: Vec<(QueueName, Option<Tenant>)>,
     pub audit: Vec<Trail>,
+    /// Whoever makes one of the same tenant and name meanwhile was faster: then the end is `Again`.
+    pub new_sources: Vec<Source>,
+    pub sources: Vec<Source>,
+    /// New or changed.
+    pub declarations: Vec<Declaration>,
+    pub gone_declarations: Vec<SourceName>,
+    /// New, or in place of an older one.
+    pub answers: Vec<CacheRow>,
+    pub gone_answers: Vec<(SourceId, String)>,
+    /// Sources whose answers are all forgotten.
+    pub emptied: Vec<SourceId>,
 }
 
 /// A lane as it is to be written.
@@ -149,6 +161,7 @@ impl Changes {
         let pauses = std::mem::take(&mut after.paused_queues).into_iter();
         let new = pauses.filter(|(place, _)| !before.paused_queues.contains_key(place));
         changes.pauses = new.map(|((queue, tenant), paused)| (queue, tenant, paused)).collect();
+        changes.sources_between(before, &mut after);
         changes.runs_between(before, after);
         changes
     }
@@ -217,6 +230,30 @@ impl Changes {
         }
     }
 
+    fn sources_between(&mut self, before: &WorkingSet, after: &mut WorkingSet) {
+        for (id, source) in std::mem::take(&mut after.sources) {
+            match before.sources.get(&id) {
+                None => self.new_sources.push(source),
+                Some(was) if *was == source => {}
+                Some(_) => self.sources.push(source),
+            }
+        }
+        let gone = before.declarations.keys().filter(|name| !after.declarations.contains_key(name));
+        self.gone_declarations = gone.cloned().collect();
+        for (name, rules) in std::mem::take(&mut after.declarations) {
+            if before.declarations.get(&name) != Some(&rules) {
+                self.declarations.push(Declaration { name, rules });
+            }
+        }
+        let gone = before.cache.keys().filter(|place| !after.cache.contains_key(place));
+        self.gone_answers = gone.cloned().collect();
+        for (place, row) in std::mem::take(&mut after.cache) {
+            if before.cache.get(&place) != Some(&row) {
+                self.answers.push(row);
+            }
+        }
+    }
+
     fn aside_between(&mut self, before: &WorkingSet, after: Vec<Aside>) {
         let old: BTreeMap<u64, &Aside> = before.aside.iter().map(|a| (a.number, a)).collect();
         let new: BTreeSet<u64> = after.iter().map(|a| a.number).collect();
@@ -255,5 +292,12 @@ impl Changes {
             && self.pauses.is_empty()
             && self.gone_pauses.is_empty()
             && self.audit.is_empty()
+            && self.new_sources.is_empty()
+            && self.sources.is_empty()
+            && self.declarations.is_empty()
+            && self.gone_declarations.is_empty()
+            && self.answers.is_empty()
+            && self.gone_answers.is_empty()
+            && self.emptied.is_empty()
     }
 }

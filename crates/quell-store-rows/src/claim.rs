@@ -1,7 +1,8 @@
 //! Claim: due lanes are handed out, one batch and one lease each.
 //!
 //! The outlook says which queues have something due, by index entries; each of them gets its share, a different one
-//! first each time. Lanes that somebody else is just claiming are left to them. Entries may lie before the true times
+//! first each time. Lanes of a source that lets nobody go are passed over as a whole; what a source lets go is counted
+//! when its row is locked, and taken in the transaction that hands the lanes out. Lanes that somebody else is just claiming are left to them. Entries may lie before the true times
 //! (windows that restarted): the claim moves such entries and looks again until it has enough or nothing is left.
 //! Expired leases, schedules and events aside are seen to first, in transactions of their own.
 
@@ -13,6 +14,7 @@ use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::lane::{Attention, Lane, rank};
 use quell_core::limits;
+use quell_core::source::{Readiness, SourceId};
 use quell_core::store::{ClaimRequest, Claimed, RunPolicy};
 
 use crate::append::front;
@@ -91,28 +93,58 @@ pub(crate) fn ready(outlook: &Outlook, request: &ClaimRequest) -> Vec<(Tenant, Q
 pub(crate) fn has_due(outlook: &Outlook, request: &ClaimRequest) -> bool {
     outlook.queues.iter().any(|q| {
         let policy = request.policy_for(&q.tenant, &q.queue);
-        policy.is_some_and(|policy| due_levels(q, policy, outlook.now).next().is_some())
+        policy.is_some_and(|policy| due_levels(outlook, q, policy).next().is_some())
     })
 }
 
-/// The priorities of a queue that have due lanes which may be handed out.
-fn due_levels<'o>(
-    q: &'o QueueOutlook,
-    policy: &RunPolicy,
-    now: Timestamp,
-) -> impl Iterator<Item = (u8, Timestamp)> + use<'o> {
-    let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
-    let open = !q.paused && !full;
-    q.levels.iter().copied().filter(move |(_, first)| open && *first <= now)
+/// Due lanes of a queue that may be handed out: for one source or none, and one priority.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    source: Option<SourceId>,
+    priority: u8,
+    /// As many as the source lets go.
+    most: u64,
 }
 
-/// When this claimer should look again. A queue at its `max_running` is woken by a settle instead; an expired lease that
-/// this claimer may not take back is left for others.
+/// The lanes of a queue by what they wait for, with when the first of each priority is due.
+fn waiting(q: &QueueOutlook) -> impl Iterator<Item = (Option<SourceId>, &[(u8, Timestamp)])> {
+    let governed = q.governed.iter().map(|(source, levels)| (Some(*source), &levels[..]));
+    std::iter::once((None, &q.levels[..])).chain(governed)
+}
+
+fn is_open(q: &QueueOutlook, policy: &RunPolicy) -> bool {
+    let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
+    !q.paused && !full
+}
+
+/// The levels of a queue that have due lanes which may be handed out. A source that lets nobody go is passed over.
+fn due_levels<'o>(
+    outlook: &'o Outlook,
+    q: &'o QueueOutlook,
+    policy: &RunPolicy,
+) -> impl Iterator<Item = Level> + use<'o> {
+    let open = is_open(q, policy);
+    let now = outlook.now;
+    waiting(q).filter(move |_| open).flat_map(move |(source, levels)| {
+        let most = match outlook.readiness(source) {
+            Readiness::Go { most, .. } => most,
+            Readiness::Wait(..) | Readiness::Held(_) => 0,
+        };
+        let due = levels.iter().filter(move |(_, first)| most > 0 && *first <= now);
+        due.map(move |(priority, _)| Level { source, priority: *priority, most })
+    })
+}
+
+/// When this claimer should look again: a lane is due when its source lets it go. A queue at its `max_running` is woken by
+/// a settle instead; an expired lease that this claimer may not take back is left for others.
 pub(crate) fn next_at(outlook: &Outlook, request: &ClaimRequest) -> Option<Timestamp> {
     let of_queue = |q: &QueueOutlook| {
         let policy = request.policy_for(&q.tenant, &q.queue)?;
-        let full = policy.max_running.is_some_and(|max| q.running >= u64::from(max));
-        let due = q.levels.iter().map(|(_, first)| *first).min().filter(|_| !full && !q.paused);
+        let due = waiting(q).filter_map(|(source, levels)| {
+            let first = levels.iter().map(|(_, first)| *first).min()?;
+            outlook.readiness(source).not_before(first)
+        });
+        let due = due.min().filter(|_| is_open(q, policy));
         let lease = if request.reclaim { q.first_lease } else { q.later_lease };
         [due, lease, q.first_aside, q.first_fire].into_iter().flatten().min()
     };
@@ -155,10 +187,14 @@ pub(crate) async fn hand_out(
             continue;
         }
         rooms.insert((q.tenant.clone(), q.queue.clone()), room);
-        let levels = due_levels(q, policy, outlook.now);
-        let pick =
-            |(priority, _)| Pick { tenant: q.tenant.clone(), queue: q.queue.clone(), priority, most: room };
-        picks.extend(levels.map(pick));
+        let levels = due_levels(outlook, q, policy);
+        picks.extend(levels.map(|Level { source, priority, most }| Pick {
+            tenant: q.tenant.clone(),
+            queue: q.queue.clone(),
+            source,
+            priority,
+            most: room.min(usize::try_from(most).unwrap_or(usize::MAX)),
+        }));
     }
     if picks.is_empty() {
         work.rollback().await;
@@ -169,6 +205,10 @@ pub(crate) async fn hand_out(
     lanes.sort_by_key(|at| rank(at.entries.due.unwrap_or(work.now), at.entries.priority));
     let found = lanes.len();
     let keys = work.take_in(lanes);
+    // The outlook has only read what sources allow: now nobody else takes of it until the end.
+    let sources: BTreeSet<SourceId> = keys.iter().filter_map(|key| work.lane(key)?.source()).collect();
+    work.find(&Want { sources: sources.into_iter().collect(), ..Want::default() }, 0).await?;
+    let mut allowed: BTreeMap<SourceId, u64> = BTreeMap::new();
     let now = work.now;
     let mut taken: Vec<(LaneKey, Arc<RunPolicy>)> = Vec::new();
     // Kept apart until the commit: a transaction that is begun anew begins with what was left before it.
@@ -188,6 +228,16 @@ pub(crate) async fn hand_out(
         let of_name = of_name.entry(key.queue.clone()).or_default();
         if left == 0 || *of_name >= request.room_for(&key.queue) || bytes >= limits::CLAIM_BYTES_MAX {
             continue;
+        }
+        if let Some(source) = lane.source() {
+            let allowed = allowed.entry(source).or_insert_with(|| match work.set.readiness(now, lane) {
+                Readiness::Go { most, .. } => most,
+                Readiness::Wait(..) | Readiness::Held(_) => 0,
+            });
+            if *allowed == 0 {
+                continue;
+            }
+            *allowed -= 1;
         }
         *room -= 1;
         *of_name += 1;
@@ -226,7 +276,7 @@ fn choose<'o>(
         .iter()
         .filter_map(|q| {
             let policy = request.policy_for(&q.tenant, &q.queue)?;
-            due_levels(q, policy, outlook.now).next()?;
+            due_levels(outlook, q, policy).next()?;
             Some((q, policy.clone()))
         })
         .collect();

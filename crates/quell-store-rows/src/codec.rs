@@ -11,6 +11,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::LaneKey;
 use quell_core::lane::{Finished, Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, Declaration, Source};
 use quell_core::working_set::{FinishedRun, Trail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,37 @@ pub fn write_schedule(row: &ScheduleRow) -> Vec<u8> {
 
 pub fn read_schedule(bytes: &[u8]) -> StoreResult<ScheduleRow> {
     read("schedule", bytes)
+}
+
+pub fn write_source(source: &Source) -> Vec<u8> {
+    write(source)
+}
+
+pub fn read_source(bytes: &[u8]) -> StoreResult<Source> {
+    read("source", bytes)
+}
+
+pub fn write_declaration(declaration: &Declaration) -> Vec<u8> {
+    write(declaration)
+}
+
+pub fn read_declaration(bytes: &[u8]) -> StoreResult<Declaration> {
+    read("declaration of a source", bytes)
+}
+
+/// A kept answer; its value as JSON text, which keeps every number as it was.
+pub fn write_answer(row: &CacheRow) -> Vec<u8> {
+    let value = row.value.as_ref().map(serde_json::Value::to_string);
+    write(&(value, CacheRow { value: None, ..row.clone() }))
+}
+
+pub fn read_answer(bytes: &[u8]) -> StoreResult<CacheRow> {
+    let (value, row): (Option<String>, CacheRow) = read("kept answer", bytes)?;
+    let value = value
+        .map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|why| StoreError::new(ErrorKind::Corrupt, format!("a kept answer is no JSON: {why}")))?;
+    Ok(CacheRow { value, ..row })
 }
 
 pub fn write_paused(paused: &Paused) -> Vec<u8> {

@@ -1,10 +1,13 @@
-//! Control: an operator's hand on a lane, a run, a queue or a schedule.
+//! Control: an operator's hand on a lane, a run, a queue, a schedule or a source.
 
 use std::collections::BTreeSet;
 
 use quell_core::batch::RunId;
-use quell_core::event::{EventId, LaneKey};
-use quell_core::store::{Control, ControlAction, Controlled, Purge, PurgeWhat, Redrive, RedriveTo};
+use quell_core::event::{EventId, LaneKey, SourceName};
+use quell_core::source::Source;
+use quell_core::store::{
+    Control, ControlAction, Controlled, Purge, PurgeWhat, Redrive, RedriveTo, SourceScope, too_many_sources,
+};
 use quell_core::{limits, working_set::LaneSums};
 
 use crate::append::front;
@@ -28,6 +31,12 @@ pub(crate) async fn control(backend: &dyn Backend, request: &Control) -> RowsRes
         ControlAction::PutSchedule(_) | ControlAction::RemoveSchedule { .. } => {
             work.find(&Want { schedules: true, ..Want::default() }, 16).await?;
         }
+        ControlAction::PutSource { name, .. }
+        | ControlAction::RemoveSource { name }
+        | ControlAction::EnableSource(SourceScope { name, .. })
+        | ControlAction::DisableSource(SourceScope { name, .. })
+        | ControlAction::ReleaseSource(SourceScope { name, .. })
+        | ControlAction::ResetSource(SourceScope { name, .. }) => read_source(&mut work, name).await?,
         ControlAction::Redrive(redrive) => read_run(&mut work, redrive).await?,
         ControlAction::Purge(purge) => read_purgeable(&mut work, purge).await?,
         ControlAction::EraseLane(key) => return erase_lane(backend, work, &request.actor, key).await,
@@ -46,6 +55,11 @@ pub(crate) async fn control(backend: &dyn Backend, request: &Control) -> RowsRes
     let now = work.now;
     match work.set.control(now, &request.actor, request.action.clone()) {
         Ok(controlled) => {
+            if let ControlAction::ResetSource(scope) = &request.action {
+                let mine = |s: &&Source| s.tenant == scope.tenant && s.name == scope.name;
+                let reset = work.set.sources.values().find(mine).map(|source| source.id);
+                reset.into_iter().for_each(|source| work.empty(source));
+            }
             if let Some(at) = work.commit(Index::Exact).await? {
                 backend.ring(at);
             }
@@ -61,6 +75,15 @@ pub(crate) async fn control(backend: &dyn Backend, request: &Control) -> RowsRes
 async fn lock(work: &mut Work, key: &LaneKey) -> RowsResult<()> {
     let lanes = work.rows.lanes(std::slice::from_ref(key), Patience::Answer).await?;
     work.take_in(lanes.lanes);
+    Ok(())
+}
+
+/// How many declarations there are is known by the number of those that are here.
+async fn read_source(work: &mut Work, name: &SourceName) -> RowsResult<()> {
+    let found = work.find(&Want { declared: Some(name.clone()), ..Want::default() }, 16).await?;
+    if found.declarations.is_empty() && found.declared >= limits::SOURCES_DECLARED_MAX {
+        return Err(too_many_sources().into());
+    }
     Ok(())
 }
 

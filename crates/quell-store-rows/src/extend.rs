@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use quell_core::error::StoreError;
 use quell_core::store::{ExtendRequest, Extended};
 
 use crate::append::Answers;
-use crate::rows::{Backend, Patience, RowsResult};
-use crate::settle::locked_by_id;
+use crate::rows::{Backend, Patience, RowsResult, Want};
+use crate::settle::{locked_by_id, probed};
 use crate::work::{Index, Work};
 
 pub(crate) async fn extend(
@@ -18,23 +17,15 @@ pub(crate) async fn extend(
     let mut work = Work::begin(backend).await?;
     let ids: BTreeSet<u64> = requests.iter().map(|r| r.run_id.lane).collect();
     let busy = locked_by_id(&mut work, &ids, patience).await?;
+    // The right to probe moves with the lease.
+    let sources: BTreeSet<_> = work.set.lanes.values().filter_map(|l| probed(&l.lane)).collect();
+    work.find(&Want { sources: sources.into_iter().collect(), ..Want::default() }, 0).await?;
     let now = work.now;
-    let mut answers = Vec::with_capacity(requests.len());
-    for request in requests {
-        if busy.contains(&request.run_id.lane) {
-            answers.push(None);
-            continue;
-        }
-        let lost = || StoreError::lost_lease(request.run_id, request.token);
-        let lane = work.set.lane_of(request.run_id.lane);
-        let beat = lane.map(|(_, l)| {
-            l.lane.extend(now.max(l.lane.updated_at), request.run_id.number, request.token, request.lease)
-        });
-        answers.push(Some(match beat {
-            Some(Ok(beat)) => Ok(Extended::from(beat)),
-            _ => Err(lost()),
-        }));
-    }
+    let mut extended = |request: &&ExtendRequest| {
+        let free = !busy.contains(&request.run_id.lane);
+        free.then(|| work.set.extend(now, request))
+    };
+    let answers = requests.iter().map(&mut extended).collect();
     work.commit(Index::Lazy).await?;
     Ok(answers)
 }

@@ -14,10 +14,11 @@ use async_trait::async_trait;
 use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
-use quell_core::event::{EventId, Fingerprint, LaneKey, QueueName, Tenant};
+use quell_core::event::{EventId, Fingerprint, LaneKey, QueueName, SourceName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::{Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, Declaration, Readiness, Source, SourceId};
 use quell_core::store::{Description, Purge, StepRow, Swept, Wakeups};
 use quell_core::working_set::{FinishedRun, Kept, LaneSums, Trail};
 
@@ -57,6 +58,9 @@ pub trait Backend: Send + Sync + 'static {
     /// records, then lanes to which nothing refers. Adds to `swept`.
     async fn forget(&self, retention: Duration, swept: &mut Swept) -> StoreResult<()>;
 
+    /// Forgets kept answers that are over, [`quell_core::limits::CACHE_SWEEP_STEP`] at the most. True when there are more.
+    async fn forget_answers(&self) -> StoreResult<bool>;
+
     /// Something may be due at this moment (now, when a holder or a sleeper has to look at once): wakes the sleepers of
     /// this process and, apart and coalesced, those of others that would sleep longer.
     fn ring(&self, at: Timestamp);
@@ -74,6 +78,19 @@ pub trait Backend: Send + Sync + 'static {
 pub struct Outlook {
     pub now: Timestamp,
     pub queues: Vec<QueueOutlook>,
+    /// The sources that lanes of these queues wait for, as they were at this moment.
+    pub sources: BTreeMap<SourceId, Source>,
+}
+
+impl Outlook {
+    /// Whether lanes that wait for this source, or for none, can be handed out now.
+    pub fn readiness(&self, source: Option<SourceId>) -> Readiness {
+        match source {
+            None => Readiness::FREE,
+            // One that is not known here yet is seen by the next look.
+            Some(id) => self.sources.get(&id).map_or(Readiness::FREE, |source| source.readiness(self.now)),
+        }
+    }
 }
 
 /// What one queue has waiting, by index entries: they may lie before the true times, never behind them.
@@ -84,8 +101,11 @@ pub struct QueueOutlook {
     pub paused: bool,
     /// Lanes under a lease, where they were to be counted.
     pub running: u64,
-    /// For each priority with waiting lanes: when its first lane is due.
+    /// For each priority with waiting lanes that wait for no source: when its first lane is due.
     pub levels: Vec<(u8, Timestamp)>,
+    /// The same for the lanes of each source: so a source that lets nobody go is passed over as a whole, however many lanes
+    /// wait for it.
+    pub governed: Vec<(SourceId, Vec<(u8, Timestamp)>)>,
     /// When its first lease runs out.
     pub first_lease: Option<Timestamp>,
     /// When the first lease runs out that has not run out yet: for those who may not take any back.
@@ -119,12 +139,15 @@ pub struct Entries {
     pub due: Option<Timestamp>,
     pub lease: Option<Timestamp>,
     pub priority: u8,
+    /// The source that a lane with a due time waits for.
+    pub source: Option<SourceId>,
 }
 
 impl Entries {
     /// The true values.
     pub fn of(lane: &Lane) -> Self {
-        Entries { due: lane.due_at(), lease: lane.lease_at(), priority: lane.priority() }
+        let due = lane.due_at();
+        Entries { due, lease: lane.lease_at(), priority: lane.priority(), source: due.and(lane.source()) }
     }
 
     /// The true values, but an entry that would only move to later stays where it is: the index is not touched, and a
@@ -136,8 +159,9 @@ impl Entries {
             (Some(old), Some(new)) if old <= new => Some(old),
             (_, new) => new,
         };
-        let due = if self.priority == new.priority { later(self.due, new.due) } else { new.due };
-        Entries { due, lease: later(self.lease, new.lease), priority: new.priority }
+        let stays = (self.priority, self.source) == (new.priority, new.source);
+        let due = if stays { later(self.due, new.due) } else { new.due };
+        Entries { due, lease: later(self.lease, new.lease), ..new }
     }
 }
 
@@ -151,11 +175,12 @@ pub struct Lanes {
     pub busy_ids: Vec<u64>,
 }
 
-/// Due lanes of one queue and priority, in the order of their entries.
+/// Due lanes of one queue, source (or none) and priority, in the order of their entries.
 #[derive(Debug, Clone)]
 pub struct Pick {
     pub tenant: Tenant,
     pub queue: QueueName,
+    pub source: Option<SourceId>,
     pub priority: u8,
     pub most: usize,
 }
@@ -198,6 +223,16 @@ pub struct Want {
     pub sums: Option<(LaneKey, Option<u64>)>,
     pub schedules: bool,
     pub pauses: bool,
+    /// Sources, locked in the order of their numbers, after all lanes.
+    pub sources: Vec<SourceId>,
+    /// What governs new events of this tenant that name this source: the declaration of the name, and the sources of this
+    /// tenant and of none. Not locked; one that is not there stays so until the end, or the end is [`Trouble::Again`].
+    pub governing: Vec<(Tenant, SourceName)>,
+    /// The declaration of this name and all its sources, locked; and how many declarations there are.
+    pub declared: Option<SourceName>,
+    /// The answer kept under this key, how many its source has, and which of the others expires first. The source is among
+    /// those that are locked.
+    pub answer: Option<(SourceId, String)>,
 }
 
 /// The answer to [`Want`]. What does not exist is not in it.
@@ -213,6 +248,15 @@ pub struct Found {
     pub sums: LaneSums,
     pub schedules: Vec<ScheduleRow>,
     pub pauses: BTreeMap<(QueueName, Option<Tenant>), Paused>,
+    pub sources: Vec<Source>,
+    pub declarations: Vec<Declaration>,
+    /// How many declarations there are altogether.
+    pub declared: usize,
+    pub answer: Option<CacheRow>,
+    /// How many answers its source has.
+    pub answers: usize,
+    /// Which of the others expires first.
+    pub next_over: Option<String>,
     /// The numbers that were asked for, in rising order.
     pub numbers: Vec<Range<u64>>,
 }

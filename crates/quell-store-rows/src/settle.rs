@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use quell_core::lane::Lane;
+use quell_core::source::SourceId;
 use quell_core::store::{Held, HoldRequest, SettleRequest, Settled};
 
 use crate::append::Answers;
@@ -22,11 +24,16 @@ pub(crate) async fn settle(
         numbers += 12 + request.events.len();
         let lane = work.lane_by_id(request.run_id.lane);
         match lane.filter(|l| l.holder(request.run_id.number, request.token).is_some()) {
-            Some(lane) => want.spans.extend(to_be_split(lane)),
+            Some(lane) => {
+                want.spans.extend(to_be_split(lane));
+                want.sources.extend(lane.current.as_ref().and_then(|run| run.source));
+            }
             // Perhaps it has settled before, and its answer was lost.
             None => want.said.push((request.run_id, request.token)),
         }
     }
+    want.sources.sort_unstable();
+    want.sources.dedup();
     work.find(&want, numbers).await?;
     let now = work.now;
     let answer = |request: &&SettleRequest| {
@@ -46,7 +53,8 @@ pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsRe
     locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
     let holds = work.lane_by_id(run.lane).is_some_and(|l| l.holder(run.number, token).is_some());
     let said = if holds { Vec::new() } else { vec![(run, token)] };
-    work.find(&Want { said, ..Want::default() }, 16).await?;
+    let sources = work.lane_by_id(run.lane).and_then(probed).into_iter().collect();
+    work.find(&Want { said, sources, ..Want::default() }, 16).await?;
     match work.set.hold(work.now, request) {
         Ok(held) => {
             if let Some(at) = work.commit(Index::Exact).await? {
@@ -59,6 +67,11 @@ pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsRe
             Err(error.into())
         }
     }
+}
+
+/// The source that the current run of a lane probes.
+pub(crate) fn probed(lane: &Lane) -> Option<SourceId> {
+    lane.current.as_ref().filter(|run| run.probe).and_then(|run| run.source)
 }
 
 /// Locks lanes by number, and names those that are busy and not waited for.

@@ -13,15 +13,15 @@ use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, Controlled, Description,
-    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept, Wakeups,
+    ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
+    StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 
 use crate::append::Answers;
 use crate::group::{Entrance, Grouped};
 use crate::repeats::Repeats;
 use crate::rows::{Backend, Patience, RowsResult, Trouble};
-use crate::{append, claim, control, extend, settle, step, sweep};
+use crate::{append, claim, control, extend, settle, source, step, sweep};
 
 /// A store over a connection.
 pub struct RowStore {
@@ -218,6 +218,11 @@ impl Store for RowStore {
         repeated!(step::step(&*self.backend, &request))
     }
 
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        request.check()?;
+        repeated!(source::source(&*self.backend, &request))
+    }
+
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         request.check()?;
         let settled = self.settles.call(request).await?;
@@ -241,6 +246,7 @@ impl Store for RowStore {
         if !queues.is_empty() {
             swept.more |= repeated!(sweep::fire_and_enter(backend, &queues))?;
         }
+        swept.more |= backend.forget_answers().await?;
         if let Some(retention) = request.retention {
             backend.forget(retention, &mut swept).await?;
         }

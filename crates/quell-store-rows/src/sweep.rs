@@ -9,7 +9,7 @@ use quell_core::lane::Attention;
 use quell_core::limits;
 use quell_core::store::Reclaimed;
 
-use crate::append::front;
+use crate::append::{front, govern};
 use crate::rows::{Backend, Patience, RowsResult, Want};
 use crate::work::{Index, Work, to_be_split};
 
@@ -84,8 +84,9 @@ pub(crate) async fn fire_and_enter(
     for row in &fires {
         let s = &row.schedule;
         let key = LaneKey { tenant: s.tenant.clone(), queue: s.queue.clone(), key: s.key.clone() };
-        if let (Some(lane), Some((event, _))) = (work.lane(&key), row.clone().fire(now)) {
-            want.ids.push((lane.id, event.id.id().clone()));
+        if let Some((event, _)) = row.clone().fire(now) {
+            want.ids.extend(work.lane(&key).map(|lane| (lane.id, event.id.id().clone())));
+            govern(&mut want, &event);
         }
         want.aside_first.push(key);
     }
@@ -108,6 +109,7 @@ fn wanted(work: &Work, ready: &[Aside]) -> Want {
             // Those of one lane enter in order: behind one that has to wait, all wait.
             want.aside_first.push(event.lane.clone());
         }
+        govern(&mut want, event);
         let Some(lane) = work.lane(&event.lane) else { continue };
         want.ids.push((lane.id, event.id.id().clone()));
         if let (Some(open), Overflow::DropOldest) = (lane.open, event.policy.overflow) {

@@ -9,6 +9,7 @@ use quell_core::event::LaneKey;
 use quell_core::lane::{CurrentRun, Lane, OnFailed};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{Source, SourceId};
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
 use crate::changes::{Changes, base_totals};
@@ -28,6 +29,10 @@ pub(crate) struct Work {
     by_id: BTreeMap<u64, LaneKey>,
     /// Lanes whose entries are to be written although nothing else changed.
     pushed: BTreeSet<LaneKey>,
+    /// Sources whose answers are all forgotten.
+    emptied: Vec<SourceId>,
+    /// Answers that are forgotten without having been read.
+    forgotten: Vec<(SourceId, String)>,
 }
 
 /// How the index entries of changed lanes are written.
@@ -55,6 +60,8 @@ impl Work {
             entries: BTreeMap::new(),
             by_id: BTreeMap::new(),
             pushed: BTreeSet::new(),
+            emptied: Vec::new(),
+            forgotten: Vec::new(),
         })
     }
 
@@ -104,6 +111,11 @@ impl Work {
                 set.steps.insert((*run, row.revision, row.name.clone()), row.clone());
             }
             set.paused_queues.extend(found.pauses.clone());
+            for source in &found.sources {
+                set.sources.entry(source.id).or_insert_with(|| source.clone());
+            }
+            set.declarations.extend(found.declarations.iter().map(|d| (d.name.clone(), d.rules)));
+            set.cache.extend(found.answer.iter().map(|row| ((row.source, row.key.clone()), row.clone())));
         }
         self.take_in_aside(&found.aside);
         self.take_in_schedules(&found.schedules);
@@ -137,6 +149,16 @@ impl Work {
         self.pushed.insert(key);
     }
 
+    /// An answer that was not read is forgotten.
+    pub(crate) fn forget_answer(&mut self, source: SourceId, key: String) {
+        self.forgotten.push((source, key));
+    }
+
+    /// All answers of this source are forgotten.
+    pub(crate) fn empty(&mut self, source: SourceId) {
+        self.emptied.push(source);
+    }
+
     pub(crate) fn lane(&self, key: &LaneKey) -> Option<&Lane> {
         self.set.lanes.get(key).map(|l| &l.lane)
     }
@@ -158,6 +180,8 @@ impl Work {
     async fn end(self, index: Index, erased: Option<LaneKey>) -> RowsResult<Option<Timestamp>> {
         let lazy = index == Index::Lazy;
         let mut changes = Changes::between(&self.before, self.set, &self.entries, lazy, &self.pushed);
+        changes.emptied = self.emptied;
+        changes.gone_answers.extend(self.forgotten);
         if changes.erased.is_empty() {
             changes.erased.extend(erased.map(|key| (key, None)));
         }
@@ -212,6 +236,16 @@ fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Tim
     }
     changes.new_aside.iter().for_each(|aside| earlier(aside.look_at));
     changes.schedules.iter().filter_map(|row| row.next_at).for_each(&mut earlier);
+    // A source that lets its lanes go earlier than before: enabled, reset, a token given back, a probe that went well.
+    for source in &changes.sources {
+        let not_before = |source: &Source| source.readiness(now).not_before(now);
+        let was = before.sources.get(&source.id).and_then(not_before);
+        if let Some(at) = not_before(source)
+            && was.is_none_or(|was| at < was)
+        {
+            earlier(at);
+        }
+    }
     if !changes.gone_pauses.is_empty() || !changes.erased.is_empty() {
         earlier(now);
     }

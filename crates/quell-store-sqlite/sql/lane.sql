@@ -6,5 +6,6 @@ SELECT id, queue_id, key, due_at, lease_at, head_seq, updated_at, paused_at, pau
        r_claims, r_refunds, r_retries, r_releases, r_max_attempts, r_token, r_worker,
        r_claimed_at, r_heartbeat_at, r_lease_until, r_due_at, r_error,
        priority, blocked_at, blocked_run, queued, o_priority, o_step,
-       r_flags, r_interrupts, r_revision, r_priority, r_max_events, r_max_bytes, r_max_interrupts, r_claim_id, r_extra, r_head
+       r_flags, r_interrupts, r_revision, r_priority, r_max_events, r_max_bytes, r_max_interrupts, r_claim_id, r_extra, r_head,
+       source, o_source
 FROM lane

@@ -19,7 +19,7 @@ use rusqlite::types::Value;
 use crate::aside;
 use crate::error::not_done;
 use crate::inspect::place_of_event;
-use crate::rows::{LaneRow, at, flags, maybe_at, maybe_number, number, open_values};
+use crate::rows::{LaneRow, at, flags, maybe_at, maybe_number, number, open_values, source_code};
 use crate::settle::{Report, record_step};
 use crate::tx::{PendingLane, Tx};
 
@@ -135,6 +135,7 @@ fn plan_one<'r>(
         spoken.contents.insert((&event.lane, print), index);
     }
     let new = spoken.news.entry(&event.lane).or_default();
+    tx.check_source(event)?;
     check_room(tx, event, queue, lane.as_ref(), *new)?;
     *new += 1;
     if given {
@@ -204,11 +205,12 @@ pub(crate) fn enter(tx: &mut Tx<'_, '_>, event: &NewEvent, from_aside: bool) -> 
         tx.lanes.insert((queue, key.to_owned()), PendingLane { row, new: true, changed: true });
     }
     make_room(tx, queue, event)?;
+    let source = tx.governing(event)?;
     let (seq, number_if_opened) = (tx.fresh(), tx.fresh());
     let pending = tx.lanes.get_mut(&(queue, key.to_owned())).expect("it was found or inserted above");
     let lane = &mut pending.row.lane;
     let asked_before = lane.current.as_ref().is_some_and(|c| c.interrupt_requested);
-    let met = lane.append(now, seq, event, || number_if_opened);
+    let met = lane.append(now, seq, event, source, || number_if_opened);
     let asked = lane.current.as_ref().is_some_and(|c| c.interrupt_requested);
     pending.changed = true;
     let open = lane.open.expect("an append leaves an open run");
@@ -239,6 +241,7 @@ pub(crate) fn enter(tx: &mut Tx<'_, '_>, event: &NewEvent, from_aside: bool) -> 
         unset,
         unset,
         priority,
+        source.map(|id| id.0),
     ))?;
     tx.wrote = true;
     let totals = &mut tx.queue(queue)?.totals;
@@ -281,7 +284,7 @@ fn make_room(tx: &mut Tx<'_, '_>, queue: u64, event: &NewEvent) -> rusqlite::Res
 
 /// The oldest buffered events of a lane, as many as asked for, and where the rest begins.
 pub(crate) fn gone(tx: &mut Tx<'_, '_>, lane: u64, lo: u64, most: u64) -> rusqlite::Result<Option<Gone>> {
-    let sql = "SELECT seq, octet_length(payload), received_at FROM event
+    let sql = "SELECT seq, octet_length(payload), received_at, source FROM event
                WHERE lane_id = ?1 AND seq >= ?2 AND mark IS NULL ORDER BY seq";
     let mut statement = tx.connection.prepare_cached(sql)?;
     let mut rows = statement.query((lane, lo))?;
@@ -292,6 +295,7 @@ pub(crate) fn gone(tx: &mut Tx<'_, '_>, lane: u64, lo: u64, most: u64) -> rusqli
         match &mut gone {
             Some(gone) if gone.count == most => {
                 gone.rest_lo = Some(seq);
+                gone.rest_source = crate::rows::maybe_source(row, 3)?;
                 break;
             }
             Some(gone) => {
@@ -302,7 +306,10 @@ pub(crate) fn gone(tx: &mut Tx<'_, '_>, lane: u64, lo: u64, most: u64) -> rusqli
             }
             None => {
                 let (first_at, last_at) = (received, received);
-                gone = Some(Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo: None });
+                let rest_lo = None;
+                let rest_source = None;
+                gone =
+                    Some(Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo, rest_source });
             }
         }
     }
@@ -372,30 +379,31 @@ impl Tx<'_, '_> {
         let open = open_values(lane.open.as_ref());
         let priority = lane.priority();
         let level = Value::Integer(i64::from(priority));
+        let source = lane.source();
+        let asks = number(source_code(source));
         // A running, paused or blocked lane is not due, and one in backoff keeps the entry that its backoff wrote.
         let due = lane.due_at().map(|due| due.max(self.now));
         if new {
             let key = Value::Text(row.key.clone());
-            let head = [id, number(row.queue_id), key, maybe_at(due), level, head, updated];
+            let head = [id, number(row.queue_id), key, maybe_at(due), level, asks, head, updated];
             self.execute(include_str!("../sql/append_lane_new.sql"), head.into_iter().chain(open))?;
-            self.has_priority(row.queue_id, priority)?;
-            return self.due(row.queue_id, due);
+            self.has_lanes(row.queue_id, priority, source)?;
+            return self.lane_due(row.queue_id, source, due);
         }
         let flags = lane.current.as_ref().map_or(Value::Null, flags);
         let runs = [id, head, updated, flags].into_iter().chain(open);
         let entry = row.due_entry;
-        let moves = |due| entry.is_none_or(|entry| due < entry) || row.priority_entry != priority;
-        match due.filter(|due| moves(*due)) {
-            Some(due) => {
-                // The entry never moves to later here: that is for the claim, when it is reached.
-                let due = entry.map_or(due, |entry| entry.min(due));
-                let entry = [at(due), level];
-                self.change_lane(include_str!("../sql/append_lane_due.sql"), runs.chain(entry))?;
-                self.has_priority(row.queue_id, priority)?;
-                self.due(row.queue_id, Some(due))
-            }
-            None => self.change_lane(include_str!("../sql/append_lane_open.sql"), runs),
+        let earlier =
+            due.is_some_and(|due| entry.is_none_or(|entry| due < entry) || row.priority_entry != priority);
+        if !earlier && row.source_entry == source {
+            return self.change_lane(include_str!("../sql/append_lane_open.sql"), runs);
         }
+        // The entry never moves to later here: that is for the claim, when it is reached.
+        let due = due.map(|due| entry.map_or(due, |entry| entry.min(due)));
+        let entry = [maybe_at(due), level, asks];
+        self.change_lane(include_str!("../sql/append_lane_due.sql"), runs.chain(entry))?;
+        self.has_lanes(row.queue_id, priority, source)?;
+        self.lane_due(row.queue_id, source, due)
     }
 
     /// A lane by its key as the file has it, after everything pending is written.

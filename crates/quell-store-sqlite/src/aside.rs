@@ -13,14 +13,18 @@ use quell_core::lane;
 use quell_core::lifecycle::Change;
 use quell_core::limits;
 use quell_core::schedule::{Schedule, ScheduleRow};
+use quell_core::source::SourceId;
 use quell_core::store::{Receipt, id_conflict};
 use rusqlite::types::{FromSqlError, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::append::{enter, find_event};
 use crate::claim::key_of;
-use crate::rows::{LaneRow, at, event_id, from_json, maybe_at, maybe_time, number, time, to_json};
+use crate::rows::{
+    LaneRow, at, event_id, from_json, maybe_at, maybe_source_value, maybe_time, number, time, to_json,
+};
 use crate::settle::{Member, Report, part, write_finished};
+use crate::sources::source_name;
 use crate::tx::{QueueRow, Tx};
 
 /// Accepts an event without giving it a place in its lane yet.
@@ -34,7 +38,7 @@ pub(crate) fn put(tx: &mut Tx<'_, '_>, event: &NewEvent, ready_at: Timestamp) ->
 }
 
 pub(crate) const INSERT: &str =
-    "INSERT INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    "INSERT INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 /// The row of an event aside.
 pub(crate) fn values(
@@ -43,7 +47,7 @@ pub(crate) fn values(
     event: &NewEvent,
     now: Timestamp,
     ready_at: Timestamp,
-) -> [Value; 13] {
+) -> [Value; 14] {
     let text = |s: &str| Value::Text(s.to_owned());
     [
         number(row),
@@ -59,6 +63,7 @@ pub(crate) fn values(
         to_json(&*event.policy),
         if event.headers.is_empty() { Value::Null } else { to_json(&event.headers) },
         text(event.payload.as_str()),
+        event.source.as_ref().map_or(Value::Null, |name| text(name.as_str())),
     ]
 }
 
@@ -129,7 +134,7 @@ pub(crate) fn fire_and_enter(
     if tx.queue(queue.id)?.totals.delayed == 0 {
         return Ok(());
     }
-    let sql = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload FROM aside
+    let sql = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload, source FROM aside
                WHERE queue_id = ?1 AND look_at <= ?2 ORDER BY look_at, ready_at, number LIMIT ?3";
     let now = tx.now.as_millis();
     let ready: Vec<Waiting> = tx
@@ -169,6 +174,7 @@ impl Waiting {
         if let Some(text) = row.get_ref(8)?.as_str_or_null()? {
             event.headers = from_json(text)?;
         }
+        event.source = row.get_ref(10)?.as_str_or_null()?.map(source_name).transpose()?;
         Ok(Waiting { number: row.get(0)?, ready_at: row.get(4)?, event })
     }
 }
@@ -240,7 +246,7 @@ pub(crate) fn list(
     key: Option<&Key>,
     most: usize,
 ) -> rusqlite::Result<Vec<Waiting>> {
-    let sql = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload FROM aside
+    let sql = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload, source FROM aside
                WHERE queue_id = ?1 AND (?2 IS NULL OR key = ?2) ORDER BY key, ready_at, number LIMIT ?3";
     let read = |row: &Row<'_>| Waiting::read(row, queue);
     let key = key.map(Key::as_str);
@@ -276,14 +282,15 @@ fn set_down(
     run: u64,
     word: &str,
 ) -> rusqlite::Result<Member> {
+    let source = tx.governing(new)?;
     let (seq, now) = (tx.fresh(), tx.now);
     let own = || EventId::new(format!("{word}_{seq}")).expect("a word and a number are a short text");
     let known = find_event(tx, lane, new.id.id())?.is_some();
     let id = if known { own() } else { new.id.id().clone() };
     let (payload, headers) = (new.payload.clone(), new.headers.clone());
     let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
-    insert_marked(tx, lane, &event, run, new.priority)?;
-    Ok(Member { seq, bytes: event.payload.len() as u64, received_at: now })
+    insert_marked(tx, lane, &event, run, new.priority, source)?;
+    Ok(Member { seq, bytes: event.payload.len() as u64, received_at: now, source })
 }
 
 fn insert_marked(
@@ -292,6 +299,7 @@ fn insert_marked(
     event: &Event,
     run: u64,
     priority: u8,
+    source: Option<SourceId>,
 ) -> rusqlite::Result<()> {
     let priority = (priority != limits::PRIORITY_DEFAULT).then_some(priority);
     let sql = include_str!("../sql/append_event.sql");
@@ -307,6 +315,7 @@ fn insert_marked(
         number(run),
         Value::Null,
         priority.map_or(Value::Null, |p| Value::Integer(i64::from(p))),
+        maybe_source_value(source),
     ];
     tx.execute(sql, values).map(|_| ())
 }

@@ -8,8 +8,8 @@
 //!
 //! The copy is stamped. Whoever opens a stamped file as a store continues an older past while workers may still hold
 //! leases and numbers of the newer one, so the first open raises the epoch: numbers go on far ahead of everything that
-//! can have been handed out since, and every lease is void ([`raise_epoch`]). A plain copy of the files of a closed store
-//! has no stamp and is that store.
+//! can have been handed out since, and every lease is void, as is every right to probe a source ([`raise_epoch`]). A
+//! plain copy of the files of a closed store has no stamp and is that store.
 //!
 //! No file that may be open as a database in this process is opened by other means here: closing any descriptor of it
 //! would drop the locks that SQLite holds.
@@ -389,6 +389,8 @@ fn void_leases(tx: &mut Tx<'_, '_>) -> rusqlite::Result<u64> {
         .prepare("SELECT id FROM queue")?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    // Before the queues get their times, which depend on what sources let go.
+    tx.void_probes()?;
     let now = tx.now;
     let mut voided = 0;
     for queue in queues {

@@ -1,9 +1,9 @@
 //! Claim: due lanes are handed out, one batch and one lease each.
 //!
 //! Queues are found by their own `next_at`, which is never later than that of any of their lanes, so a claim costs the
-//! same however many queues and lanes are waiting. Within a queue the due index gives the lanes in order. Index entries
-//! may lie before the true times (windows that restarted, leases that were extended): the claim pushes such entries and
-//! goes on until it has enough or nothing is left. Each queue with due lanes gets its share before any gets more.
+//! same however many queues and lanes are waiting. Within a queue the due index gives the lanes in order (`due.rs`), those
+//! of a source only as far as it lets them go: its token is taken in this transaction. Index entries may lie before the true times (windows that restarted, leases that were extended): the claim pushes such entries and goes on until
+//! it has enough or nothing is left. Each queue with due lanes gets its share before any gets more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +13,26 @@ use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Key, LaneKey};
-use quell_core::lane::{Attention, Claimer, CurrentRun, Rest, Taken, rank};
+use quell_core::lane::{Attention, Claimer, CurrentRun, Rest, Taken};
 use quell_core::limits;
+use quell_core::source::{Readiness, SourceId};
 use quell_core::store::{ClaimRequest, Claimed, Reclaimed, RunPolicy};
 use quell_core::window::Cut;
 use rusqlite::Connection;
 
 use crate::aside;
+use crate::due::{Ready, due_lanes, earliest, earliest_due, earliest_lease};
 use crate::error::not_done;
 use crate::rows::{self, LaneRow, maybe_at, number};
 use crate::settle::{Report, record_step};
+use crate::sources::looker;
 use crate::tx::{QueueRow, Tx, paused_by, queue_pauses};
 
-const LANE_DUE: &str = concat!(
-    include_str!("../sql/lane.sql"),
-    "WHERE queue_id = ?1 AND priority = ?4 AND due_at <= ?2 ORDER BY due_at LIMIT ?3"
-);
 const LANE_EXPIRED: &str = concat!(
     include_str!("../sql/lane.sql"),
     "WHERE queue_id = ?1 AND lease_at <= ?2 ORDER BY lease_at LIMIT ?3"
 );
 const LANE_CLAIMED: &str = concat!(include_str!("../sql/lane.sql"), "WHERE r_claim_id = ?1 ORDER BY id");
-const LANE_DUE_FIRST: &str =
-    "SELECT min(due_at) FROM lane WHERE queue_id = ?1 AND priority = ?2 AND due_at IS NOT NULL";
 const QUEUES_BY_TIME: &str =
     concat!(include_str!("../sql/queue.sql"), "WHERE next_at IS NOT NULL ORDER BY next_at");
 
@@ -139,6 +136,7 @@ pub(crate) fn nothing_due(
     }
     let (mut next, mut work) = (None, false);
     let pauses = queue_pauses(connection)?;
+    let mut ready = looker(connection, now);
     queues_by_time(connection, |row| {
         if policy_for(request, &row).is_none() {
             return Ok(true);
@@ -149,12 +147,12 @@ pub(crate) fn nothing_due(
         }
         // The queue's own time is early, for instance after the last lane was settled. It has to be set right, because
         // only events that are due before it wake sleepers, and this claimer is about to sleep for longer.
-        work |= row.next_at != earliest(connection, &row)?;
+        work |= row.next_at != earliest(connection, &row, &mut ready)?;
         if work {
             return Ok(false);
         }
         let held = paused_by(&pauses, row.tenant.as_str(), row.name.as_str()).is_some();
-        let when = earliest_for(connection, request, now, &row, held)?;
+        let when = earliest_for(connection, request, now, &row, held, &mut ready)?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)
     })?;
@@ -224,9 +222,9 @@ fn claim_queue(
             if work.bytes >= limits::CLAIM_BYTES_MAX {
                 break; // The rest is for the next claim.
             }
-            match lane.lane.attention(tx.now) {
-                Attention::Again | Attention::Cut => {
-                    let batch = hand_out(tx, request, queue, policy, lane)?;
+            match (lane.lane.attention(tx.now), tx.readiness(lane.lane.source())?) {
+                (Attention::Again | Attention::Cut, Readiness::Go { probe, .. }) => {
+                    let batch = hand_out(tx, request, queue, policy, lane, probe)?;
                     work.bytes += batch.events.iter().map(|e| e.payload.len() as u64).sum::<u64>();
                     work.claimed.batches.push(batch);
                     *work.of_name.entry(queue.name.as_str().to_owned()).or_default() += 1;
@@ -285,35 +283,13 @@ fn expired_lanes(tx: &mut Tx<'_, '_>, queue: u64, limit: usize) -> rusqlite::Res
     lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
 }
 
-/// The lanes that stand first: each priority has an order of its own, and a higher one overtakes by a bounded time.
-fn due_lanes(tx: &mut Tx<'_, '_>, queue: u64, limit: usize) -> rusqlite::Result<Vec<LaneRow>> {
-    let now = tx.now.as_millis();
-    let in_use = tx.queue(queue)?.priorities;
-    let mut lanes: Vec<LaneRow> = Vec::new();
-    for priority in levels(in_use) {
-        let statement = tx.statements.get(LANE_DUE)?;
-        for lane in statement.query_map((queue, now, limit, priority), LaneRow::read)? {
-            lanes.push(lane?);
-        }
-    }
-    if in_use.count_ones() > 1 {
-        lanes.sort_by_key(|lane| rank(lane.due_entry.unwrap_or(tx.now), lane.priority_entry));
-        lanes.truncate(limit);
-    }
-    lanes.into_iter().map(|lane| tx.with_worker(lane)).collect()
-}
-
-/// The priorities that lanes of a queue have had.
-pub(crate) fn levels(in_use: u64) -> impl Iterator<Item = u8> {
-    (0..=limits::PRIORITY_MAX).filter(move |priority| in_use >> priority & 1 == 1)
-}
-
 fn hand_out(
     tx: &mut Tx<'_, '_>,
     request: &ClaimRequest,
     queue: &QueueRow,
     policy: &Arc<RunPolicy>,
     mut row: LaneRow,
+    probe: bool,
 ) -> rusqlite::Result<Batch> {
     let now = tx.now;
     let token = tx.fresh();
@@ -336,19 +312,24 @@ fn hand_out(
         token,
         policy: told(policy, &events),
         claim_id: request.claim_id.clone(),
+        probe,
     };
     let made = row.lane.claim(now, &claimer);
     tx.write_whole(&row, None)?;
     tx.audit(queue.id, Some(row.lane.id), &made, None)?;
     tx.queue(queue.id)?.running += 1;
-    Ok(row.lane.envelope(key, events))
+    let batch = row.lane.envelope(key, events);
+    if let Some(id) = batch.source {
+        tx.change_source(id, |source| source.take(now, batch.run_id, token, batch.lease_until))?;
+    }
+    Ok(batch)
 }
 
 /// Cuts the batch out of the open run.
 fn cut_open(tx: &mut Tx<'_, '_>, queue: &QueueRow, row: &mut LaneRow) -> rusqlite::Result<Vec<Event>> {
     let open = row.lane.open.expect("an idle lane is not due");
     let mut cut = Cut::new(&open.window.window);
-    let (events, rest) = read_batch(tx, row.lane.id, open.lo, &mut cut)?;
+    let (events, rest) = read_batch(tx, row.lane.id, open.lo, open.source, &mut cut)?;
     let last = events.last().expect("an open run has events");
     let taken = Taken { count: cut.count, bytes: cut.bytes, hi: last.seq, last_at: last.received_at, rest };
     let leftover = if rest.is_some() { tx.fresh() } else { 0 };
@@ -366,10 +347,10 @@ fn merge(
     row: &mut LaneRow,
 ) -> rusqlite::Result<Vec<Event>> {
     let Some(run) = row.lane.takes_newer(policy) else { return Ok(Vec::new()) };
-    let (count, bytes) = (run.count, run.bytes);
+    let (count, bytes, source) = (run.count, run.bytes, run.source);
     let mut cut = Cut::after(&run.bounds(), count, bytes);
     let lo = row.lane.open.expect("there is something newer").lo;
-    let (events, rest) = read_batch(tx, row.lane.id, lo, &mut cut)?;
+    let (events, rest) = read_batch(tx, row.lane.id, lo, source, &mut cut)?;
     let Some(last) = events.last() else { return Ok(events) };
     let (taken_count, taken_bytes) = (cut.count - count, cut.bytes - bytes);
     let taken =
@@ -396,11 +377,12 @@ pub(crate) fn run_events(
     statement.query_map((lane, run.lo, run.hi, mark), rows::event)?.collect()
 }
 
-/// Reads the open run from its front until the batch is full; says what is left over.
+/// Reads the open run from its front until the batch is full or another source begins; says what is left over.
 fn read_batch(
     tx: &mut Tx<'_, '_>,
     lane: u64,
     lo: u64,
+    source: Option<SourceId>,
     cut: &mut Cut,
 ) -> rusqlite::Result<(Vec<Event>, Option<Rest>)> {
     let statement = tx.statements.get(include_str!("../sql/claim_events.sql"))?;
@@ -409,38 +391,13 @@ fn read_batch(
     let mut events = Vec::new();
     while let Some(row) = rows.next()? {
         let event = rows::event(row)?;
-        if !cut.takes(event.payload.len() as u64) {
-            return Ok((events, Some(Rest { lo: event.seq, first_at: event.received_at })));
+        let asks = rows::maybe_source(row, 6)?;
+        if asks != source || !cut.takes(event.payload.len() as u64) {
+            return Ok((events, Some(Rest { lo: event.seq, first_at: event.received_at, source: asks })));
         }
         events.push(event);
     }
     Ok((events, None))
-}
-
-/// The earliest time at which a queue wants attention: its lanes, its events aside, its schedules.
-pub(crate) fn earliest(connection: &Connection, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
-    let due = earliest_due(connection, queue)?;
-    let lease = earliest_lease(connection, queue.id, i64::MIN)?;
-    let aside = aside::earliest(connection, queue)?;
-    Ok([due, lease, aside].into_iter().flatten().min())
-}
-
-fn earliest_due(connection: &Connection, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
-    let mut first = None;
-    for priority in levels(queue.priorities) {
-        let due = first_entry(connection, LANE_DUE_FIRST, (queue.id, priority))?;
-        first = [first, due].into_iter().flatten().min();
-    }
-    Ok(first)
-}
-
-impl Tx<'_, '_> {
-    /// Sets the queue's own time anew from what it has.
-    pub(crate) fn set_next(&mut self, queue: u64) -> rusqlite::Result<()> {
-        let row = self.queue(queue)?.clone();
-        self.queue(queue)?.next_at = earliest(self.connection, &row)?;
-        Ok(())
-    }
 }
 
 /// An expired lease that this claimer may not take back is left for others, who look for it themselves.
@@ -450,26 +407,13 @@ fn earliest_for(
     now: Timestamp,
     row: &QueueRow,
     held: bool,
+    ready: Ready<'_>,
 ) -> rusqlite::Result<Option<Timestamp>> {
-    let due = if held { None } else { earliest_due(connection, row)? };
+    let due = if held { None } else { earliest_due(connection, row, ready)? };
     let aside = aside::earliest(connection, row)?;
     let after = if request.reclaim { i64::MIN } else { now.as_millis() };
     let lease = earliest_lease(connection, row.id, after)?;
     Ok([due, lease, aside].into_iter().flatten().min())
-}
-
-fn earliest_lease(connection: &Connection, queue: u64, after: i64) -> rusqlite::Result<Option<Timestamp>> {
-    let sql = "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at > ?2";
-    first_entry(connection, sql, (queue, after))
-}
-
-fn first_entry(
-    connection: &Connection,
-    sql: &str,
-    of: impl rusqlite::Params,
-) -> rusqlite::Result<Option<Timestamp>> {
-    let found: Option<i64> = connection.prepare_cached(sql)?.query_row(of, |row| row.get(0))?;
-    Ok(found.map(Timestamp::from_millis))
 }
 
 /// When this claimer should look again. A paused queue and one at its `max_running` count only with their leases:
@@ -485,7 +429,7 @@ fn next_at(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Opti
         let full = policy.max_running.is_some_and(|max| row.running >= u64::from(max));
         let held = full || tx.queue_paused(&row)?;
         tx.set_next(row.id)?;
-        let when = earliest_for(connection, request, now, &row, held)?;
+        let when = earliest_for(connection, request, now, &row, held, &mut |source| tx.readiness(source))?;
         next = [next, when].into_iter().flatten().min();
         Ok(true)
     })?;
@@ -495,6 +439,7 @@ fn next_at(tx: &mut Tx<'_, '_>, request: &ClaimRequest) -> rusqlite::Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::due::{LANE_DUE, LANE_DUE_FIRST, LEASE_FIRST, QUEUE_NEXT, SOURCE_NEXT};
 
     #[test]
     fn pitfall_43_claims_go_by_index_and_never_scan_or_sort() {
@@ -509,7 +454,9 @@ mod tests {
             LANE_CLAIMED,
             "SELECT min(look_at) FROM aside WHERE queue_id = ?1",
             "SELECT min(next_at) FROM schedule WHERE queue_id = ?1 AND next_at IS NOT NULL",
-            "SELECT min(lease_at) FROM lane WHERE queue_id = ?1 AND lease_at > ?2",
+            LEASE_FIRST,
+            SOURCE_NEXT,
+            QUEUE_NEXT,
             include_str!("../sql/claim_events.sql"),
         ];
         for sql in statements {

@@ -1,7 +1,7 @@
 //! Control: an operator's hand, and the trail says whose.
 //!
 //! Flush, pause, resume and schedules are here; what takes events out of a lane or puts them back (cancel, redrive,
-//! purge, erase, edit, delete) is in `control/events.rs`.
+//! purge, erase, edit, delete) is in `control/events.rs`, sources are in `sources.rs`.
 
 use quell_core::clock::Timestamp;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
@@ -17,6 +17,7 @@ use rusqlite::types::Value;
 use crate::aside::{SCHEDULE_COLUMNS, read_schedule};
 use crate::error::not_done;
 use crate::rows::{LaneRow, at, maybe_at, number, to_json};
+use crate::sources;
 use crate::tx::{PendingLane, Tx};
 
 mod events;
@@ -42,6 +43,12 @@ pub(crate) fn control(tx: &mut Tx<'_, '_>, request: &Control) -> StoreResult<Con
         ControlAction::DeleteEvent { lane, id } => return events::delete(tx, actor, lane, id),
         ControlAction::PutSchedule(schedule) => return put_schedule(tx, actor, schedule),
         ControlAction::RemoveSchedule { tenant, name } => remove_schedule(tx, actor, tenant, name),
+        ControlAction::PutSource { .. }
+        | ControlAction::RemoveSource { .. }
+        | ControlAction::EnableSource(_)
+        | ControlAction::DisableSource(_)
+        | ControlAction::ResetSource(_)
+        | ControlAction::ReleaseSource(_) => return sources::control(tx, request),
     };
     changed.map(Controlled::changed).map_err(|e| not_done(&e))
 }
@@ -71,7 +78,7 @@ fn change_lane(
     let due = row.lane.due_at().map(|due| due.max(tx.now));
     tx.write_whole(&row, due)?;
     tx.audit(row.queue_id, Some(row.lane.id), &made, Some(actor))?;
-    tx.due(row.queue_id, due)?;
+    tx.lane_due(row.queue_id, row.lane.source(), due)?;
     // A pause may have taken away what the queue waited for: its time is set anew, so nobody wakes for nothing.
     tx.set_next(row.queue_id)?;
     Ok(true)

@@ -10,6 +10,7 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::copy::{Frame, LaneRow, Portable, Row};
 use quell_core::error::StoreResult;
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 use rusqlite::Connection;
@@ -73,6 +74,10 @@ impl Portable for SqliteStore {
 
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>> {
         self.page(move |connection| read::trail(connection, after, most)).await
+    }
+
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        self.page(move |connection| read::cached(connection, after, most)).await
     }
 
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {

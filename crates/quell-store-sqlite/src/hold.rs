@@ -17,12 +17,17 @@ pub(crate) fn hold(tx: &mut Tx<'_, '_>, request: &HoldRequest) -> StoreResult<He
     }
     // An erased lane is gone, but what its holders have said is still on record.
     let held = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or(NotHolder).and_then(|mut row| {
+        let source = row.lane.source();
         let held = row.lane.hold(tx.now, run.number, token, request.if_head)?;
-        Ok((row, held))
+        Ok((row, source, held))
     });
     match held {
-        Ok((mut row, (answer, step))) => {
+        Ok((mut row, source, (answer, step))) => {
             let state = step.as_ref().and_then(|s| s.made.to).unwrap_or(RunState::Running);
+            // A probe whose attempt is over has said nothing of its source: another lane may try.
+            if let Some(id) = source.filter(|_| state != RunState::Running) {
+                tx.change_source(id, |source| source.probe_lost(run, token)).map_err(|e| not_done(&e))?;
+            }
             if let Some(step) = step {
                 apply(tx, &mut row, step, &Report::default(), None).map_err(|e| not_done(&e))?;
             }

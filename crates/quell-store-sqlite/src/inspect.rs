@@ -15,19 +15,22 @@ use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{Source, SourceId};
 use quell_core::store::Description;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::aside::{SCHEDULE_COLUMNS, read_schedule};
-use crate::claim::{key_of, levels};
+use crate::claim::key_of;
 use crate::clock;
+use crate::due::{asked, levels};
 use crate::error::not_done;
-use crate::rows::{self, LaneRow, from_json, maybe_time, time};
+use crate::rows::{self, LaneRow, from_json, maybe_time, source_code, time};
 use crate::tx::{QueuePause, QueueRow, paused_by, queue_pauses, read_now};
 
 mod cursor;
 pub(crate) mod history;
 mod lanes;
+mod sources;
 mod verify;
 
 const QUEUES: &str = concat!(include_str!("../sql/queue.sql"), "ORDER BY id");
@@ -38,7 +41,7 @@ const ASIDE_BY_ID: &str = "SELECT id, accepted_at, ready_at, headers, payload FR
     WHERE id = ?1 AND queue_id = ?2 AND key = ?3 ORDER BY number LIMIT 1";
 const DUE_BEFORE: &str = concat!(
     include_str!("../sql/lane.sql"),
-    "WHERE queue_id = ?1 AND priority = ?2 AND due_at <= ?3 ORDER BY due_at LIMIT ?4"
+    "WHERE queue_id = ?1 AND priority = ?2 AND source = ?5 AND due_at <= ?3 ORDER BY due_at LIMIT ?4"
 );
 
 pub(crate) fn inspect(
@@ -59,6 +62,7 @@ pub(crate) fn inspect(
             Inspect::Event(key, id) => Ok(Inspected::Event(view.event(&key, id.as_str())?)),
             Inspect::Audit(filter) => Ok(Inspected::Audit(view.audit(&filter)?)),
             Inspect::Schedules => Ok(Inspected::Schedules(view.schedules()?)),
+            Inspect::Sources(filter) => Ok(Inspected::Sources(view.sources(&filter)?)),
             Inspect::Stats => Ok(Inspected::Stats(view.stats()?)),
             Inspect::Verify => Ok(Inspected::Verify(view.verify()?)),
             Inspect::Health => Ok(Inspected::Health(view.health(description)?)),
@@ -97,6 +101,7 @@ struct View<'c> {
     queues: Vec<QueueRow>,
     pauses: Vec<QueuePause>,
     workers: HashMap<u64, String>,
+    sources: HashMap<SourceId, Option<Source>>,
 }
 
 impl<'c> View<'c> {
@@ -107,7 +112,7 @@ impl<'c> View<'c> {
             .collect::<rusqlite::Result<_>>()?;
         let pauses = queue_pauses(connection)?;
         let now = read_now(connection)?;
-        Ok(View { connection, now, queues, pauses, workers: HashMap::new() })
+        Ok(View { connection, now, queues, pauses, workers: HashMap::new(), sources: HashMap::new() })
     }
 
     /// The queues that a filter names.
@@ -214,12 +219,15 @@ impl<'c> View<'c> {
     fn oldest_due(&self, queue: &QueueRow) -> rusqlite::Result<Option<Timestamp>> {
         let mut oldest: Option<Timestamp> = None;
         for priority in levels(queue.priorities) {
-            // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
-            let mut statement = self.connection.prepare_cached(DUE_BEFORE)?;
-            let page = (queue.id, priority, self.now.as_millis(), limits::PAGE_DEFAULT);
-            for row in statement.query_map(page, LaneRow::read)? {
-                let due = row?.lane.due_at().filter(|due| *due <= self.now);
-                oldest = [oldest, due].into_iter().flatten().min();
+            for source in asked(self.connection, queue, priority)? {
+                // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
+                let mut statement = self.connection.prepare_cached(DUE_BEFORE)?;
+                let now = self.now.as_millis();
+                let page = (queue.id, priority, now, limits::PAGE_DEFAULT, source_code(source));
+                for row in statement.query_map(page, LaneRow::read)? {
+                    let due = row?.lane.due_at().filter(|due| *due <= self.now);
+                    oldest = [oldest, due].into_iter().flatten().min();
+                }
             }
         }
         Ok(oldest)
@@ -345,8 +353,15 @@ mod tests {
             [LANE_BY_KEY, EVENT_BY_ID, ASIDE_BY_ID, DUE_BEFORE, MARKED_PLACE, UNMARKED_PLACE, history::STEPS];
         let lanes = [lanes::LEASED, lanes::DUE, lanes::HELD, lanes::BY_KEY, lanes::DELAYED];
         let runs = [history::RUNS, history::RUNS_DEAD, history::RUN_BY_NUMBER];
+        let sources = [
+            sources::LISTED,
+            sources::LISTED_OF_NAME,
+            sources::LISTED_OF_TENANT,
+            sources::WAITING,
+            sources::KEPT,
+        ];
         let audit = [history::AUDIT, history::AUDIT_OF_LANE, history::AUDIT_OF_RUN];
-        for sql in [single.as_slice(), &lanes, &runs, &audit].concat() {
+        for sql in [single.as_slice(), &lanes, &runs, &audit, &sources].concat() {
             let plan = plan(sql);
             assert!(plan.starts_with("SEARCH") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
             assert!(!plan.contains("SCAN"), "{sql}: {plan}");
@@ -360,6 +375,7 @@ mod tests {
             (lanes::DUE, "lane_due"),
             (lanes::HELD, "lane_paused"),
             (DUE_BEFORE, "lane_due"),
+            (sources::LISTED, "source_name"),
             (history::RUNS_DEAD, "run_dead"),
             // The runs of one lane are sorted by their end: what the retention keeps of one lane is not much.
             (history::RUNS_OF_LANE, "run_lane"),

@@ -2,9 +2,9 @@
 //!
 //! One writer thread per process commits in groups (`writer.rs`); readers have connections of their own; several
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
-//! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `settle.rs`, `sweep.rs`, `control.rs`), whose decisions
-//! are those of `quell_core::lane`. Events that are not in a lane yet are in `aside.rs`; reads go to `inspect.rs`. What
-//! only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
+//! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `sources.rs`, `settle.rs`, `sweep.rs`, `control.rs`),
+//! whose decisions are those of `quell_core::lane` and `quell_core::source`. Events that are not in a lane yet are in
+//! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. What only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
@@ -19,8 +19,8 @@ use quell_core::error::{StoreError, StoreResult};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, Held, HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
-    Wakeups,
+    Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
+    StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use rusqlite::Connection;
 
@@ -35,6 +35,7 @@ mod clock;
 mod connection;
 mod control;
 mod copy;
+mod due;
 mod erase;
 mod error;
 mod extend;
@@ -43,6 +44,7 @@ mod inspect;
 mod migrate;
 mod rows;
 mod settle;
+mod sources;
 mod step;
 mod sweep;
 mod transact;
@@ -217,6 +219,10 @@ impl Store for SqliteStore {
 
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         write!(self, Step, request)
+    }
+
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        write!(self, Source, request)
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {

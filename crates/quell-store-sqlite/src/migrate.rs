@@ -13,14 +13,15 @@ use crate::error::not_done;
 /// "QULL": lets `file` and other programs recognise a Quell database.
 pub(crate) const APPLICATION_ID: i64 = 0x5155_4c4c;
 
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../migrations/0001_engine.sql"),
     include_str!("../migrations/0002_policies.sql"),
     include_str!("../migrations/0003_copy.sql"),
+    include_str!("../migrations/0004_sources.sql"),
 ];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Brings the file to [`VERSION`], or refuses it.
@@ -90,7 +91,12 @@ pub fn dump_schema() -> StoreResult<String> {
 
 #[cfg(test)]
 mod tests {
+    use quell_core::event::AppendPolicy;
+    use quell_core::window::{Window, WindowPolicy};
+    use quell_store_tests::builders::{claim_request, worker};
+
     use super::*;
+    use crate::tx::{Names, Statements, Tx};
 
     #[test]
     fn the_committed_schema_is_what_the_migrations_make() {
@@ -121,5 +127,42 @@ mod tests {
         connection.execute("UPDATE meta SET audit_mark = 1", []).unwrap();
         assert!(connection.execute("DELETE FROM audit WHERE id = 1", []).is_ok());
         assert!(connection.execute("DELETE FROM audit WHERE id = 2", []).is_err());
+    }
+
+    /// What the schema before sources had: a lane that is due, with its event, and an event aside.
+    const BEFORE_SOURCES: &str = "
+        INSERT INTO meta (one, last_number, boot_id, clock_offset, clock_high, run_mark, audit_mark, test_offset)
+          VALUES (1, 10, '', 0, 0, 0, 0, 0);
+        INSERT INTO queue (id, tenant, name, next_at, running, accepted, succeeded, dead, discarded, delayed, buffered, in_flight)
+          VALUES (1, '', 'q', 0, 0, 2, 0, 0, 0, 1, 1, 0);
+        INSERT INTO lane (id, queue_id, key, due_at, head_seq, updated_at, o_number, o_lo, o_count, o_bytes, o_policy, o_wait,
+                          o_max_wait, o_max_events, o_max_bytes, o_first_at, o_latest_at)
+          VALUES (2, 1, 'waits', 0, 3, 0, 4, 3, 1, 2, 0, 0, 0, 1000, 4194304, 0, 0);
+        INSERT INTO event (lane_id, seq, id, received_at, payload) VALUES (2, 3, 'e', 0, '{}');";
+
+    #[test]
+    fn what_the_schema_before_sources_has_is_handed_out_without_one() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        for migration in &MIGRATIONS[..3] {
+            connection.execute_batch(migration).unwrap();
+        }
+        connection.execute_batch(BEFORE_SOURCES).unwrap();
+        let window = Window { policy: WindowPolicy::None, ..Window::default() };
+        let mut policy = serde_json::to_value(AppendPolicy { window, ..AppendPolicy::default() }).unwrap();
+        policy.as_object_mut().unwrap().remove("source").expect("it is new");
+        let aside = "INSERT INTO aside (number, queue_id, key, id, given, accepted_at, ready_at, look_at, priority, policy, payload)
+                     VALUES (5, 1, 'aside', 'a', 1, 0, 0, 0, 4, ?1, '{}')";
+        connection.execute(aside, [policy.to_string()]).unwrap();
+        let stamp = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 3;");
+        connection.execute_batch(&stamp).unwrap();
+        migrate(&mut connection).unwrap();
+        assert_eq!(version(&connection).unwrap(), VERSION);
+        let (mut statements, mut names) = (Statements::new(&connection), Names::default());
+        let mut tx = Tx::begin(&mut statements, &mut names).unwrap();
+        let claimed = crate::claim::claim(&mut tx, &claim_request(&worker("w"))).unwrap();
+        let mut found: Vec<_> = claimed.batches.iter().map(|b| (b.lane.key.as_str(), b.source)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [("aside", None), ("waits", None)]);
+        assert!(tx.commit().is_ok());
     }
 }

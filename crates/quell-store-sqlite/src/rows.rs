@@ -12,6 +12,7 @@ use quell_core::lane::{Blocked, CurrentRun, DuringRun, Finished, Lane, Links, Ne
 use quell_core::lane::{OpenRun, Paused, RetryWith, RunRules};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
+use quell_core::source::SourceId;
 use quell_core::window::{FiredBy, OpenWindow, Window, WindowPolicy};
 use rusqlite::Row;
 use rusqlite::types::{FromSqlError, Value};
@@ -26,6 +27,7 @@ pub(crate) struct LaneRow {
     pub(crate) due_entry: Option<Timestamp>,
     pub(crate) lease_entry: Option<Timestamp>,
     pub(crate) priority_entry: u8,
+    pub(crate) source_entry: Option<SourceId>,
     /// The number of the holder, to be turned into an identity.
     pub(crate) worker: Option<u64>,
 }
@@ -69,6 +71,7 @@ impl LaneRow {
             due_entry: maybe_time(row, 3)?,
             lease_entry: maybe_time(row, 4)?,
             priority_entry: row.get(43)?,
+            source_entry: source_of(row.get(59)?),
             worker,
         })
     }
@@ -82,6 +85,7 @@ impl LaneRow {
             due_entry: None,
             lease_entry: None,
             priority_entry: limits::PRIORITY_DEFAULT,
+            source_entry: None,
             worker: None,
         }
     }
@@ -118,6 +122,7 @@ fn open(row: &Row<'_>, number: u64) -> rusqlite::Result<OpenRun> {
             step: row.get::<_, Option<i64>>(48)?.map(ms),
             closed,
         },
+        source: maybe_source(row, 60)?,
     })
 }
 
@@ -173,6 +178,9 @@ fn current(row: &Row<'_>, number: u64) -> rusqlite::Result<CurrentRun> {
         error: row.get(42)?,
         links: extra.links,
         notify: extra.notify,
+        source: extra.source,
+        probe: flags.has(Flags::PROBE),
+        source_refunds: extra.source_refunds,
     })
 }
 
@@ -237,6 +245,9 @@ impl RunRecord {
             error: row.get(19)?,
             links: extra.links,
             notify: extra.notify,
+            source: extra.source,
+            probe: flags.has(Flags::PROBE),
+            source_refunds: extra.source_refunds,
         };
         let ended = Finished { run, state, at, was_buffered: false };
         Ok(RunRecord { id: row.get(0)?, lane: row.get(1)?, ended, worker: row.get(15)? })
@@ -250,14 +261,24 @@ struct Extra {
     links: Links,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     notify: Option<Arc<Notify>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<SourceId>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    source_refunds: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// The rare facts of a run as a column; empty when there are none.
 pub(crate) fn extra_value(run: &CurrentRun) -> Value {
-    if run.links == Links::default() && run.notify.is_none() {
+    let (source, source_refunds) = (run.source, run.source_refunds);
+    if run.links == Links::default() && run.notify.is_none() && source.is_none() && source_refunds == 0 {
         return Value::Null;
     }
-    to_json(&Extra { links: run.links, notify: run.notify.clone() })
+    to_json(&Extra { links: run.links, notify: run.notify.clone(), source, source_refunds })
 }
 
 /// What a run is and what its queue says, packed into one number. The bits are part of the file format.
@@ -276,6 +297,7 @@ impl Flags {
     const SINGLE: i64 = 8;
     const INTERRUPT: i64 = 16;
     const CANCEL: i64 = 32;
+    const PROBE: i64 = 1 << 13;
 
     fn has(&self, bit: i64) -> bool {
         self.bits & bit != 0
@@ -305,12 +327,13 @@ pub(crate) fn flags(run: &CurrentRun) -> Value {
             | encode(&Newer::ALL, run.newer) << 6
             | encode(&DuringRun::ALL, run.rules.during_run) << 8
             | encode(&RetryWith::ALL, run.rules.retry_with) << 10
-            | encode(&OnFailed::ALL, run.rules.on_failed) << 11,
+            | encode(&OnFailed::ALL, run.rules.on_failed) << 11
+            | bit(run.probe, Flags::PROBE),
     )
 }
 
 /// The columns of an open run, in the order of the statements.
-pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 15] {
+pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 16] {
     let Some(o) = open else { return std::array::from_fn(|_| Value::Null) };
     let w = &o.window;
     let (policy, wait, max_wait) = match w.window.policy {
@@ -334,6 +357,7 @@ pub(crate) fn open_values(open: Option<&OpenRun>) -> [Value; 15] {
         w.closed.map_or(Value::Null, |(_, when)| at(when)),
         Value::Integer(i64::from(o.priority)),
         w.step.map_or(Value::Null, |step| Value::Integer(millis(step))),
+        maybe_source_value(o.source),
     ]
 }
 
@@ -401,6 +425,24 @@ pub(crate) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> 
 
 pub(crate) fn maybe_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
+}
+
+/// The source of an event or of an open run; most have none, and their rows stay short.
+pub(crate) fn maybe_source(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<SourceId>> {
+    Ok(row.get::<_, Option<u64>>(column)?.map(SourceId))
+}
+
+pub(crate) fn maybe_source_value(source: Option<SourceId>) -> Value {
+    maybe_number(source.map(|SourceId(id)| id))
+}
+
+/// The source in the due index, where 0 stands for none: numbers begin at 1.
+pub(crate) fn source_code(source: Option<SourceId>) -> u64 {
+    source.map_or(0, |SourceId(id)| id)
+}
+
+pub(crate) fn source_of(code: u64) -> Option<SourceId> {
+    Some(SourceId(code)).filter(|_| code != 0)
 }
 
 fn ms(value: i64) -> Duration {
@@ -516,6 +558,8 @@ mod tests {
             "conflict_buried",
             "schedule_put",
             "schedule_removed",
+            "probe_faulted",
+            "starved",
         ];
         assert_eq!(changes, expected);
     }

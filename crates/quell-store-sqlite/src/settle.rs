@@ -14,6 +14,7 @@ use quell_core::event::LaneKey;
 use quell_core::lane::{CurrentRun, Finished, NotHolder, Part, Step};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::outcome::VerdictKind;
+use quell_core::source::SourceId;
 use quell_core::store::{Reclaimed, SettleRequest, Settled, already_settled};
 use rusqlite::types::Value;
 
@@ -22,7 +23,8 @@ use crate::aside;
 use crate::claim::key_of;
 use crate::error::not_done;
 use crate::rows::{
-    self, LaneRow, at, extra_value, flags, maybe_at, maybe_text, number, small, state_code, time,
+    self, LaneRow, at, extra_value, flags, maybe_at, maybe_source, maybe_text, number, small, source_code,
+    state_code, time,
 };
 use crate::tx::{QueueRow, Tx};
 
@@ -33,14 +35,20 @@ pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResul
     if !run.is_plausible() || token >= quell_core::limits::NUMBER_MAX {
         return Err(lost());
     }
-    let end = request.settlement();
     // An erased lane is gone, but what its holders have said is still on record.
-    let ended = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or(NotHolder).and_then(|mut row| {
-        let step = row.lane.settle(tx.now, run.number, token, &end, request.error.clone())?;
+    let row = tx.lane(run.lane).map_err(|e| not_done(&e))?;
+    let holder = row.as_ref().and_then(|row| row.lane.holder(run.number, token));
+    let (source, probe) = holder.map_or((None, false), |held| (held.source, held.probe));
+    let now = tx.now;
+    let governs = source.map(|id| tx.source(id)).transpose().map_err(|e| not_done(&e))?.flatten();
+    let refund = governs.is_some_and(|source| source.refunds(now, run, token, probe, request.source));
+    let end = request.settlement(refund);
+    let ended = row.ok_or(NotHolder).and_then(|mut row| {
+        let step = row.lane.settle(now, run.number, token, &end, request.error.clone())?;
         Ok((row, step))
     });
     match ended {
-        Ok((mut row, step)) => settled(tx, &mut row, step, request).map_err(|e| not_done(&e)),
+        Ok((mut row, step)) => settled(tx, &mut row, step, source, request).map_err(|e| not_done(&e)),
         Err(NotHolder) => {
             let before = settled_before(tx, run, token).map_err(|e| not_done(&e))?;
             let Before { change, state, next_at, verdict } = before.ok_or_else(lost)?;
@@ -56,12 +64,19 @@ fn settled(
     tx: &mut Tx<'_, '_>,
     row: &mut LaneRow,
     step: Step,
+    source: Option<SourceId>,
     request: &SettleRequest,
 ) -> rusqlite::Result<Settled> {
     let state = step.made.to.expect("a settlement names a state");
     let (change, next_at) = (step.made.change, step.made.next_at);
     let ended = step.finished.is_some() && !step.split;
     let report = Report { result: request.result.as_ref(), usage: Some(&request.usage) };
+    // First, so that nobody is woken for a lane which the source does not let go any more.
+    if let Some(id) = source {
+        let (now, run, token) = (tx.now, request.run_id, request.token);
+        let verdict = request.verdict.kind();
+        tx.change_source(id, |source| source.settled(now, run, token, verdict, request.source))?;
+    }
     apply(tx, row, step, &report, None)?;
     if ended {
         for event in carried(request.run_id, &request.events) {
@@ -124,9 +139,10 @@ pub(crate) fn apply(
     let plain = lane.current.is_none() && lane.blocked.is_none() && lane.paused.is_none();
     if ended && was_running && plain {
         let priority = Value::Integer(i64::from(lane.priority()));
-        let values = [number(lane.id), maybe_at(due), at(now), priority];
+        let source = number(source_code(lane.source()));
+        let values = [number(lane.id), maybe_at(due), at(now), priority, source];
         tx.change_lane(include_str!("../sql/settle_idle.sql"), values)?;
-        tx.has_priority(row.queue_id, lane.priority())?;
+        tx.has_lanes(row.queue_id, lane.priority(), lane.source())?;
     } else {
         tx.write_whole(row, due)?;
     }
@@ -141,7 +157,7 @@ pub(crate) fn apply(
         tx.wake |= waited_for || overdue;
     }
     row.lease_entry = lane.lease_at();
-    tx.due(row.queue_id, due)
+    tx.lane_due(row.queue_id, lane.source(), due)
 }
 
 /// Writes what a step did beside the lane's own row: records, the finished run, counters, and whom it notifies.
@@ -205,15 +221,17 @@ pub(crate) struct Member {
     pub(crate) seq: u64,
     pub(crate) bytes: u64,
     pub(crate) received_at: Timestamp,
+    pub(crate) source: Option<SourceId>,
 }
 
 /// The events of a run, in order.
 pub(crate) fn members(tx: &mut Tx<'_, '_>, lane: u64, run: &CurrentRun) -> rusqlite::Result<Vec<Member>> {
-    let sql = "SELECT seq, octet_length(payload), received_at FROM event
+    let sql = "SELECT seq, octet_length(payload), received_at, source FROM event
                WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3 AND mark IS ?4 ORDER BY seq";
     let mark = run.marked.then_some(run.number);
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Member { seq: row.get(0)?, bytes: row.get(1)?, received_at: time(row, 2)? })
+        let source = maybe_source(row, 3)?;
+        Ok(Member { seq: row.get(0)?, bytes: row.get(1)?, received_at: time(row, 2)?, source })
     };
     tx.connection.prepare_cached(sql)?.query_map((lane, run.lo, run.hi, mark), read)?.collect()
 }
@@ -229,6 +247,7 @@ pub(crate) fn part(run: u64, members: &[Member]) -> Part {
         bytes: members.iter().map(|m| m.bytes).sum(),
         first_at: first.received_at,
         last_at: last.received_at,
+        source: first.source,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The retention walks finished runs in the order in which they ended, from a stored mark on. Dead letters are stepped
 //! over and stay; the others go with their events and ids. Audit records go by their own mark, which the trigger of the
-//! table checks. A lane row goes when nothing refers to it any more. The counters are totals and are not touched.
+//! table checks. A lane row goes when nothing refers to it any more. Kept answers of sources go when they are over. The counters are totals and are not touched.
 
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use quell_core::limits;
 use quell_core::store::{SweepRequest, Swept};
 
 use crate::aside;
-use crate::claim::{earliest, reclaim_expired};
+use crate::claim::reclaim_expired;
 use crate::error::not_done;
 use crate::rows::{maybe_number, number, state_code};
+use crate::sources::forget_answers;
 use crate::tx::{QueueRow, Tx};
 
 const QUEUES_WITH_ASIDE: &str =
@@ -27,6 +28,7 @@ pub(crate) fn sweep(tx: &mut Tx<'_, '_>, request: &SweepRequest) -> StoreResult<
         take_back(tx, &mut swept).map_err(|e| not_done(&e))?;
     }
     take_in(tx, &mut swept).map_err(|e| not_done(&e))?;
+    swept.more |= forget_answers(tx).map_err(|e| not_done(&e))?;
     if let Some(retention) = request.retention {
         forget(tx, retention, &mut swept).map_err(|e| not_done(&e))?;
     }
@@ -45,8 +47,7 @@ fn take_back(tx: &mut Tx<'_, '_>, swept: &mut Swept) -> rusqlite::Result<()> {
     for queue in queues {
         let found = reclaim_expired(tx, &queue, true, &mut budget)?;
         if !found.is_empty() {
-            let row = tx.queue(queue.id)?.clone();
-            let next = earliest(tx.connection, &row)?;
+            let next = tx.earliest(queue.id)?;
             tx.due(queue.id, next)?;
         }
         swept.reclaimed.extend(found);

@@ -10,6 +10,7 @@
 //! Quell can want them; a prefix of Quell's will never be `app_`. Quell's own tables are for reading: writing to them
 //! breaks its promises, and nothing here keeps a caller from it.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,15 +19,15 @@ use std::time::Duration;
 use quell_core::clock::{Timestamp, millis};
 use quell_core::copy::sealed;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::NewEvent;
+use quell_core::event::{NewEvent, SourceName};
 use quell_core::limits;
-use quell_core::store::{AppendRequest, Receipt};
+use quell_core::store::{AppendRequest, Receipt, unknown_source};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params_from_iter};
 
 use crate::error::not_done;
 use crate::tx::{Facts, NEW_QUEUE, Tx, facts};
 use crate::writer::{Answer, Request};
-use crate::{SqliteStore, aside, clock, migrate};
+use crate::{SqliteStore, aside, clock, migrate, sources};
 
 /// A closure may hold the file this long at the most: beyond it the calls of others are refused.
 pub const TRANSACTION_MAX: Duration = limits::STORE_CALL_DEADLINE;
@@ -62,12 +63,17 @@ impl<E: std::fmt::Debug + std::fmt::Display> std::error::Error for TransactionEr
 pub struct Appender {
     now: Timestamp,
     events: Vec<NewEvent>,
+    /// What an event may name.
+    sources: HashSet<SourceName>,
 }
 
 impl Appender {
     /// Adds an event to the transaction. Its number is given when it enters its lane, after the commit.
     pub fn append(&mut self, event: NewEvent) -> StoreResult<Receipt> {
         check(&event)?;
+        if let Some(name) = event.governed_by().filter(|name| !self.sources.contains(*name)) {
+            return Err(unknown_source(&event.lane, name));
+        }
         if self.events.len() == limits::APPEND_EVENTS_MAX {
             let max = limits::APPEND_EVENTS_MAX;
             let detail = format!("more than {max} events in one transaction; nothing was added, use several");
@@ -145,8 +151,15 @@ pub(crate) fn transact(tx: &mut Tx<'_, '_>, request: &Transaction) -> StoreResul
     let work = request.work.lock().expect("no panic happens while it is locked").take();
     let work =
         work.ok_or_else(|| StoreError::unavailable("the closure has run before; nothing was stored"))?;
-    tx.write_lanes().and_then(|()| tx.write_queues()).map_err(|e| not_done(&e))?;
-    let mut appender = Appender { now: tx.now, events: Vec::new() };
+    let mut prepare = || {
+        tx.write_lanes()?;
+        tx.write_queues()?;
+        tx.write_sources()?;
+        sources::declarations(tx.connection)
+    };
+    let declared = prepare().map_err(|e| not_done(&e))?;
+    let sources = declared.into_iter().map(|declaration| declaration.name).collect();
+    let mut appender = Appender { now: tx.now, events: Vec::new(), sources };
     let (wanted, late) = request.guard.watch(request.limit, || work(tx.connection, &mut appender));
     if late {
         let detail =
@@ -234,6 +247,11 @@ pub fn append_in(connection: &Connection, event: &NewEvent) -> StoreResult<Recei
         return Err(StoreError::new(ErrorKind::Invalid, detail));
     }
     check_file(connection)?;
+    if let Some(name) = event.governed_by()
+        && !sources::is_declared(connection, name).map_err(|e| not_done(&e))?
+    {
+        return Err(unknown_source(&event.lane, name));
+    }
     let done = || -> rusqlite::Result<Result<Receipt, String>> {
         connection.execute_batch("SAVEPOINT quell_append")?;
         let answer = put(connection, event)?;

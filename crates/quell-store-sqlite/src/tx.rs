@@ -23,8 +23,9 @@ use rusqlite::{Connection, OptionalExtension, Statement, params_from_iter};
 use crate::clock;
 use crate::rows::{
     LaneRow, at, change_code, current_values, encode, maybe_at, maybe_number, number, open_values, small,
-    state_code, to_json,
+    source_code, state_code, to_json,
 };
+use crate::sources::Sources;
 
 /// Names that never change once they are in the file, remembered over transactions.
 #[derive(Default)]
@@ -75,6 +76,7 @@ pub(crate) struct Tx<'t, 'c> {
     queues: HashMap<u64, (QueueRow, QueueRow)>,
     pauses: Option<Vec<QueuePause>>,
     pub(crate) lanes: HashMap<(u64, String), PendingLane>,
+    pub(crate) sources: Sources,
     /// Whether anything was written: a transaction that only looked is not committed.
     pub(crate) wrote: bool,
     named: Vec<Named>,
@@ -106,6 +108,8 @@ pub(crate) struct QueueRow {
     pub(crate) priorities: u64,
     /// Schedules that fire into it.
     pub(crate) schedules: u64,
+    /// Some lane has asked a source.
+    pub(crate) governed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -149,6 +153,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             queues: HashMap::new(),
             pauses: None,
             lanes: HashMap::new(),
+            sources: Sources::default(),
             wrote: false,
             named: Vec::new(),
         })
@@ -200,6 +205,7 @@ impl<'t, 'c> Tx<'t, 'c> {
     fn write_back(&mut self) -> rusqlite::Result<()> {
         self.write_lanes()?;
         self.write_queues()?;
+        self.write_sources()?;
         if self.numbers_taken || self.wrote {
             assert!(self.last_number < limits::NUMBER_MAX, "the store-wide sequence is used up");
             self.wrote = true;
@@ -216,11 +222,17 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.last_number
     }
 
+    /// The latest number that was given.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
     /// Reads again what somebody may have changed in the file behind this transaction's back: a caller's closure.
     pub(crate) fn read_again(&mut self) -> rusqlite::Result<()> {
         let last_number = facts(self.connection)?.last_number;
         self.reach(last_number);
         self.queues.clear();
+        self.forget_sources();
         Ok(())
     }
 
@@ -281,21 +293,12 @@ impl<'t, 'c> Tx<'t, 'c> {
             maybe_at(lane.blocked.map(|b| b.at)),
             maybe_number(lane.blocked.map(|b| b.run)),
             if lane.queued.is_empty() { Value::Null } else { to_json(&lane.queued) },
+            number(source_code(lane.source())),
         ];
         let runs =
             open_values(lane.open.as_ref()).into_iter().chain(current_values(lane.current.as_ref(), worker));
         self.change_lane(include_str!("../sql/write_lane.sql"), head.into_iter().chain(runs))?;
-        self.has_priority(row.queue_id, priority)
-    }
-
-    /// Remembers that the queue has lanes of this priority, so that claims look for them.
-    pub(crate) fn has_priority(&mut self, queue: u64, priority: u8) -> rusqlite::Result<()> {
-        let bit = 1 << priority;
-        let row = self.queue(queue)?;
-        if row.priorities & bit == 0 {
-            row.priorities |= bit;
-        }
-        Ok(())
+        self.has_lanes(row.queue_id, priority, lane.source())
     }
 
     /// One lane by its number, with its holder's name.
@@ -415,8 +418,8 @@ impl<'t, 'c> Tx<'t, 'c> {
         for q in changed {
             let (sql, t) = (
                 "UPDATE queue SET next_at = ?2, max_running = ?3, running = ?4, accepted = ?5, succeeded = ?6, dead = ?7,
-                 discarded = ?8, delayed = ?9, buffered = ?10, in_flight = ?11, priorities = ?12, schedules = ?13
-                 WHERE id = ?1",
+                 discarded = ?8, delayed = ?9, buffered = ?10, in_flight = ?11, priorities = ?12, schedules = ?13,
+                 governed = ?14 WHERE id = ?1",
                 &q.totals,
             );
             let counters = [t.accepted, t.succeeded, t.dead, t.discarded, t.delayed, t.buffered, t.in_flight];
@@ -438,6 +441,7 @@ impl<'t, 'c> Tx<'t, 'c> {
                     f,
                     number(q.priorities),
                     number(q.schedules),
+                    Value::Integer(q.governed.into()),
                 ],
             )?;
             self.queues.insert(q.id, (q.clone(), q));
@@ -571,6 +575,7 @@ impl QueueRow {
             },
             priorities: row.get(13)?,
             schedules: row.get(14)?,
+            governed: row.get(15)?,
         })
     }
 }

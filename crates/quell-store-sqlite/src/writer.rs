@@ -22,7 +22,8 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended, Held,
-    HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, SweepRequest, Swept,
+    HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer, StepRequest, SweepRequest,
+    Swept,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -30,7 +31,9 @@ use tokio::sync::oneshot;
 use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
-use crate::{append, claim, clock, control, copy, erase, extend, hold, settle, step, sweep, transact, tx};
+use crate::{
+    append, claim, clock, control, copy, erase, extend, hold, settle, sources, step, sweep, transact, tx,
+};
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
 const GROUP_REQUESTS_MAX: usize = 1_024;
@@ -45,6 +48,7 @@ pub(crate) enum Request {
     Extend(ExtendRequest),
     Hold(HoldRequest),
     Step(StepRequest),
+    Source(SourceRequest),
     Settle(SettleRequest),
     Sweep(SweepRequest),
     Control(Control),
@@ -60,6 +64,7 @@ pub(crate) enum Answer {
     Extend(Extended),
     Hold(Held),
     Step(StepAnswer),
+    Source(SourceAnswer),
     Settle(Settled),
     Sweep(Swept),
     Control(Controlled),
@@ -74,7 +79,7 @@ impl Request {
     fn rank(&self) -> u8 {
         match self {
             Request::Extend(_) => 0,
-            Request::Hold(_) | Request::Step(_) | Request::Settle(_) => 1,
+            Request::Hold(_) | Request::Step(_) | Request::Source(_) | Request::Settle(_) => 1,
             Request::Control(_) => 2,
             Request::Append(_) | Request::Transact(_) | Request::Copy(_) => 3,
             Request::Sweep(_) => 4,
@@ -458,6 +463,7 @@ fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
         Request::Extend(request) => extend::extend(tx, request).map(Answer::Extend),
         Request::Hold(request) => hold::hold(tx, request).map(Answer::Hold),
         Request::Step(request) => step::step(tx, request).map(Answer::Step),
+        Request::Source(request) => sources::source(tx, request).map(Answer::Source),
         Request::Settle(request) => settle::settle(tx, request).map(Answer::Settle),
         Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
         Request::Control(request) => control::control(tx, request).map(Answer::Control),

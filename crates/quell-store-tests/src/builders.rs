@@ -11,17 +11,19 @@ use quell_core::batch::{Batch, RunId, WorkerId};
 use quell_core::cron::{Cron, Zone};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{
-    AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Overflow, Payload, QueueName, Tenant,
+    AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Overflow, Payload, QueueName, SourceName,
+    Tenant,
 };
 use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
 use quell_core::lifecycle::RunState;
 use quell_core::outcome::Verdict;
 use quell_core::schedule::Schedule;
+use quell_core::source::{FaultKind, SourceFault, SourceReport, SourceRules};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueue, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction,
     Controlled, ExtendRequest, Extended, HoldAnswer, HoldRequest, Purge, PurgeWhat, QueueScope, Receipt,
-    Redrive, RedriveTo, RunPolicy, SettleRequest, Settled, StepAction, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept,
+    Redrive, RedriveTo, RunPolicy, SettleRequest, Settled, SourceAction, SourceAnswer, SourceRequest,
+    SourceScope, StepAction, StepAnswer, StepRequest, Store, SweepRequest, Swept,
 };
 use quell_core::window::{Window, WindowPolicy};
 
@@ -193,6 +195,19 @@ impl EventBuilder {
     pub fn own_window(mut self, policy: WindowPolicy) -> Self {
         self.0.window = Some(policy);
         self
+    }
+
+    /// Names its own source.
+    #[must_use]
+    pub fn source(mut self, name: &str) -> Self {
+        self.0.source = Some(source_name(name));
+        self
+    }
+
+    /// Its queue names a source.
+    #[must_use]
+    pub fn queue_source(self, name: &str) -> Self {
+        self.policy(|p| p.source = Some(source_name(name)))
     }
 
     #[must_use]
@@ -537,6 +552,55 @@ pub fn whole(queue_name: &str) -> QueueScope {
 /// A queue of one tenant.
 pub fn scoped(queue_name: &str, tenant_name: &str) -> QueueScope {
     QueueScope { queue: queue(queue_name), tenant: Some(tenant(tenant_name)) }
+}
+
+pub fn source_name(name: &str) -> SourceName {
+    SourceName::new(name).expect("test sources have good names")
+}
+
+/// So many requests a minute, so many at once; the breaker opens after two faults in a row, for 100 s.
+pub fn rate(per_minute: u32, burst: u32) -> SourceRules {
+    SourceRules { per_minute: Some(per_minute), burst, ..breaker(2) }
+}
+
+/// No limit; the breaker opens after so many faults in a row, for 100 s.
+pub fn breaker(failures: u32) -> SourceRules {
+    SourceRules { failures, cooldown: secs(100), ..SourceRules::default() }
+}
+
+/// Declares a source.
+pub async fn declare(store: &dyn Store, name: &str, rules: SourceRules) -> Controlled {
+    control(store, ControlAction::PutSource { name: source_name(name), rules }).await
+}
+
+/// A source of those who have no tenant, or a shared one.
+pub fn source_scope(name: &str) -> SourceScope {
+    SourceScope { tenant: Tenant::none(), name: source_name(name) }
+}
+
+/// A fault without a wish.
+pub fn fault() -> SourceReport {
+    SourceReport::Fault(SourceFault::new(FaultKind::ServerError))
+}
+
+/// Settles and says something of the source.
+pub async fn settle_saying(
+    store: &dyn Store,
+    batch: &Batch,
+    verdict: Verdict,
+    source: SourceReport,
+) -> Settled {
+    let request = SettleRequest { source, ..settle_request(batch, verdict) };
+    store.settle(request).await.expect("the holder may settle")
+}
+
+pub fn source_request(batch: &Batch, action: SourceAction) -> SourceRequest {
+    SourceRequest { run_id: batch.run_id, token: batch.token, action }
+}
+
+/// Asks something of the run's source, by the holder.
+pub async fn ask(store: &dyn Store, batch: &Batch, action: SourceAction) -> SourceAnswer {
+    store.source(source_request(batch, action)).await.expect("the holder may ask")
 }
 
 /// The answer is an error of this kind.

@@ -15,25 +15,27 @@ use quell_core::batch::{Batch, RunId};
 use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::Payload;
-use quell_core::inspect::{AuditFilter, Inspect, Inspected, LaneFilter, RunFilter};
+use quell_core::inspect::{AuditFilter, Inspect, Inspected, LaneFilter, RunFilter, SourceFilter, SourceRow};
 use quell_core::lane::OnFailed;
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::{
-    AppendRequest, ClaimQueues, ClaimRequest, ControlAction, PurgeWhat, RunPolicy, SettleRequest, StepAction,
-    StepAnswer, StepRow, Store, SweepRequest,
+    AppendRequest, ClaimQueues, ClaimRequest, ControlAction, PurgeWhat, RunPolicy, SettleRequest,
+    SourceAction, SourceAnswer, SourceScope, StepAction, StepAnswer, StepRow, Store, SweepRequest,
 };
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 use serde_json::json;
 
 use crate::builders::{
-    FAILED, RETRY, SUCCEEDED, append, append_one, append_request, cancel, claim, claim_request, control,
-    erase_event, erase_lane, event, extend_request, forget, from_queue, hold_request, lane, lane_of,
-    notifying, on_failed, policy, purge, redrive, redrive_as_new, refused, schedule, scoped, secs, seq_of,
-    settle, settle_after, settle_request, step, step_request, try_append, try_control, try_edit, try_settle,
+    FAILED, RETRY, SUCCEEDED, append, append_one, append_request, ask, breaker, cancel, claim, claim_request,
+    control, declare, erase_event, erase_lane, event, extend_request, fault, forget, from_queue,
+    hold_request, ids, lane, lane_of, notifying, on_failed, policy, purge, rate, redrive, redrive_as_new,
+    refused, schedule, scoped, secs, seq_of, settle, settle_after, settle_request, settle_saying,
+    source_name, source_request, step, step_request, tenant, try_append, try_control, try_edit, try_settle,
     whole, worker,
 };
-use crate::reads::{all_lanes, all_runs, lane_detail, run_detail, stats, trail, verify};
+use crate::reads::{all_lanes, all_runs, lane_detail, run_detail, source_page, stats, trail, verify};
 
 /// One store in both of its forms, and the hand that moves its time.
 pub struct Side {
@@ -128,6 +130,22 @@ pub async fn fill(store: &dyn Store) -> Filled {
     append(store, ["l1", "l2"].map(|id| event("late", "k").id(id).delay(3_600).priority(2))).await;
     let nightly = schedule("nightly", "0 3 * * *", &lane("calendar", "k"));
     control(store, ControlAction::PutSchedule(nightly)).await;
+    // Governed: a source with a streak, tokens taken and a kept answer, one that is disabled, one that is removed.
+    for (name, rules) in [("shop", rate(1, 5)), ("bank", breaker(3)), ("post", breaker(3))] {
+        declare(store, name, rules).await;
+    }
+    append(store, ["g1", "g2"].map(|id| event("governed", "k").id(id).source("shop").max_events(1))).await;
+    let governed = take_one(store, "governed").await;
+    ask(store, &governed, keep_answer("coin", json!({ "price": 0.1 }))).await;
+    settle_saying(store, &governed, SUCCEEDED, fault()).await;
+    append(
+        store,
+        [event("governed", "bank").of("acme").source("bank"), event("governed", "post").source("post")],
+    )
+    .await;
+    let scope = SourceScope { tenant: tenant("acme"), name: source_name("bank") };
+    control(store, ControlAction::DisableSource(scope)).await;
+    control(store, ControlAction::RemoveSource { name: source_name("post") }).await;
     // Gone but for its records.
     append_one(store, event("erased", "k").id("e1")).await;
     erase_lane(store, &lane("erased", "k")).await;
@@ -141,6 +159,18 @@ pub async fn fill(store: &dyn Store) -> Filled {
     step(store, &held, "known", StepAction::Finish(json!(1))).await;
     append_one(store, event("held", "k").id("f2").quiet(3_600)).await;
     Filled { held }
+}
+
+fn keep_answer(key: &str, value: serde_json::Value) -> SourceAction {
+    SourceAction::Keep { key: key.into(), value, ttl: None }
+}
+
+/// The state of the sources, without what time alone changes.
+async fn sources(store: &dyn Store) -> Vec<SourceRow> {
+    let filter = SourceFilter { limit: 500, ..SourceFilter::default() };
+    let mut rows = source_page(store, filter).await.items;
+    rows.iter_mut().for_each(|row| row.tokens = None);
+    rows
 }
 
 async fn schedules(store: &dyn Store) -> Vec<ScheduleRow> {
@@ -198,6 +228,7 @@ pub async fn assert_same(from: &dyn Store, to: &dyn Store) {
     };
     assert_eq!(totals(from).await, totals(to).await, "the counters");
     assert_eq!(schedules(from).await, schedules(to).await, "the schedules");
+    assert_eq!(sources(from).await, sources(to).await, "the sources");
     for store in [from, to] {
         assert_eq!(verify(store).await.problems, Vec::<String>::new());
     }
@@ -223,6 +254,7 @@ pub async fn assert_sealed(side: &Side, held: &Batch) {
         refused(store.hold(hold_request(held, None)).await, ErrorKind::Unavailable),
         refused(store.step(step_request(held, "s", StepAction::Begin)).await, ErrorKind::Unavailable),
         refused(try_settle(store, held, SUCCEEDED).await, ErrorKind::Unavailable),
+        refused(store.source(source_request(held, SourceAction::Take)).await, ErrorKind::Unavailable),
         refused(store.sweep(sweep).await, ErrorKind::Unavailable),
         refused(
             try_control(store, ControlAction::PauseLane(lane("seal", "k"))).await,
@@ -250,6 +282,14 @@ pub async fn everything_arrives_and_the_copy_works_at_once(from: &Side, to: &Sid
     assert_eq!(to.portable.place().await, Ok(None));
 
     let store = &*to.store;
+    // What was governed is governed, what was kept is kept.
+    let batch = take_one(store, "governed").await;
+    assert_eq!(ids(&batch), ["g2"], "the others are held");
+    let recall = SourceAction::Recall { key: "coin".into(), ttl: None };
+    assert_eq!(ask(store, &batch, recall).await, SourceAnswer::Hit(json!({ "price": 0.1 })));
+    settle(store, &batch, SUCCEEDED).await;
+    let unknown = event("governed", "k").source("post");
+    refused(try_append(store, [unknown]).await, ErrorKind::Invalid);
     // What was sent before is known: by the sender's ids, by made ids when a request is repeated, by content.
     let again = append(store, [event("chat", "ada").id("a").quiet(3_600)]).await;
     assert!(again[0].duplicate);
@@ -496,6 +536,10 @@ impl Portable for Through {
 
     async fn trail(&self, after: u64, most: usize) -> StoreResult<Vec<Trail>> {
         self.inner.trail(after, most).await
+    }
+
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        self.inner.cached(after, most).await
     }
 
     async fn put(&self, mut rows: Vec<Row>) -> StoreResult<()> {

@@ -26,6 +26,7 @@
 //! | [`failure`] | refunds, halving, blocked lanes |
 //! | [`redrive`], [`hands`], [`erase`] | the operator's hand |
 //! | [`aside`], [`carried`], [`schedules`] | events that are not in a lane yet: delayed, brought by an end, by the calendar |
+//! | [`sources`] | outside parties with limits: rate, breaker, kept answers |
 //! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
 //! | [`priority`], [`options`] | what a sender may ask for beside its event |
 //! | [`races`] | several tasks and handles at once |
@@ -68,6 +69,7 @@ pub mod record;
 pub mod redrive;
 pub mod schedules;
 pub mod settle;
+pub mod sources;
 pub mod steps;
 mod suite;
 pub mod sweep;

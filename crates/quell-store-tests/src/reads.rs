@@ -14,14 +14,14 @@ use quell_core::clock::Timestamp;
 use quell_core::event::{Key, LaneKey};
 use quell_core::inspect::{
     AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
-    RunDetail, RunFilter, RunRow, Verified,
+    RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified,
 };
 use quell_core::lifecycle::{self, Change, RunState};
 use quell_core::store::Store;
 use quell_core::totals::Totals;
 
 use crate::World;
-use crate::builders::{id, queue, tenant};
+use crate::builders::{id, queue, source_name, tenant};
 
 /// What may pass by itself in a real store between two calls of a test, on a machine that does other things too.
 pub const TOLERANCE: Duration = Duration::from_secs(4);
@@ -82,6 +82,10 @@ read!(
     verify() -> Verified, Inspect::Verify, Verify
 );
 read!(
+    /// One page of sources.
+    source_page(filter: SourceFilter) -> Page<SourceRow>, Inspect::Sources(filter), Sources
+);
+read!(
     /// How the store is.
     health() -> Health, Inspect::Health, Health
 );
@@ -91,6 +95,18 @@ pub async fn stats(store: &dyn Store) -> Vec<QueueStats> {
     let mut rows = stats_as_listed(store).await;
     rows.sort_by(|a, b| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
     rows
+}
+
+/// The source of this tenant and name.
+pub async fn source_row(store: &dyn Store, tenant_name: &str, name: &str) -> SourceRow {
+    let filter = SourceFilter {
+        tenant: Some(tenant(tenant_name)),
+        name: Some(source_name(name)),
+        ..SourceFilter::default()
+    };
+    let mut rows = source_page(store, filter).await.items;
+    assert_eq!(rows.len(), 1, "a tenant and a name are one source");
+    rows.remove(0)
 }
 
 /// The state of an event's run, by its id.
@@ -300,7 +316,12 @@ impl<'a> Trail<'a> {
                 assert!(!nobody || record.prior_worker.is_some(), "it names who was there: {record:?}");
                 let refunded = matches!(
                     record.change,
-                    Change::Released | Change::Superseded | Change::Interrupted | Change::Restored
+                    Change::Released
+                        | Change::Superseded
+                        | Change::Interrupted
+                        | Change::Restored
+                        | Change::ProbeFaulted
+                        | Change::Starved
                 );
                 *self.refunds.entry(run).or_default() += u32::from(refunded);
                 if let Some(claim) = self.holders.remove(&run.lane) {

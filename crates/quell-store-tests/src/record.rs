@@ -17,7 +17,7 @@ use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, ControlAction, Controlled, Description,
     ExtendRequest, Extended, Held, HoldRequest, Purge, Receipt, RedriveTo, SettleRequest, Settled,
-    StepAction, StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
+    SourceAnswer, SourceRequest, StepAction, StepAnswer, StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use serde::de::DeserializeOwned;
 
@@ -188,6 +188,11 @@ impl Store for Recorded {
             })
         });
         result
+    }
+
+    /// The checker knows lanes and runs; what a source says shows in which of them are claimed.
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        self.inner.source(request).await
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
@@ -395,6 +400,12 @@ impl Recorded {
             ControlAction::PutSchedule(_) | ControlAction::RemoveSchedule { .. } => {
                 Action::Other { name: "schedule".into() }
             }
+            ControlAction::PutSource { .. }
+            | ControlAction::RemoveSource { .. }
+            | ControlAction::EnableSource(_)
+            | ControlAction::DisableSource(_)
+            | ControlAction::ResetSource(_)
+            | ControlAction::ReleaseSource(_) => Action::Other { name: "source".into() },
         }
     }
 }

@@ -431,6 +431,72 @@ macro_rules! store_suite {
                 a_rare_schedule_waits_for_its_day
             }
         }
+        $crate::promises! { sources
+            run {
+                no_more_lanes_are_handed_out_than_there_are_tokens
+                a_rest_fills_the_bucket_up_to_the_burst_and_no_further
+                a_lane_without_a_token_waits_without_worker_lease_or_attempt
+                lanes_of_other_sources_and_of_none_go_on
+                next_at_is_the_next_token
+                an_event_names_its_own_source_in_place_of_its_queues
+                every_attempt_takes_a_token
+                a_token_that_was_not_used_goes_back
+                a_token_that_comes_back_late_never_adds_to_a_bucket_that_was_filled_meanwhile
+                a_repeated_settle_gives_nothing_back_twice
+                a_holder_takes_a_token_for_each_further_request
+                a_run_that_waits_for_tokens_is_handed_back_without_end_and_burns_no_attempt
+                who_says_starved_and_is_not_is_handed_back_like_others
+                only_the_holder_asks_anything_of_the_source
+                a_run_without_a_source_is_not_governed
+                a_batch_is_the_longest_prefix_with_one_source
+                what_is_left_of_another_source_waits_for_that_one
+                a_retry_takes_in_newer_events_of_its_own_source_only
+                a_run_does_not_give_way_to_events_of_another_source
+                a_deleted_first_event_leaves_the_source_of_the_next
+                a_full_lane_that_drops_its_oldest_asks_the_source_of_what_stays
+                a_redriven_run_keeps_its_source
+                events_of_several_sources_are_redriven_as_new_and_not_at_the_head
+                both_halves_of_a_run_ask_its_source
+                a_delayed_event_meets_its_source_when_it_enters
+                a_delayed_event_whose_source_was_removed_is_held_and_not_lost
+                follow_up_work_of_an_unknown_source_is_held_and_not_lost
+                an_unknown_source_is_refused_and_nothing_is_stored
+                the_breaker_opens_after_so_many_faults_in_a_row
+                an_open_breaker_holds_its_lanes_and_burns_nothing
+                a_half_open_breaker_lets_one_lane_go_and_a_good_answer_closes_it
+                a_faulty_probe_renews_the_cooldown_and_burns_no_attempt
+                a_faulty_probe_that_says_failed_has_failed
+                a_probe_that_dies_frees_its_place_and_is_no_verdict
+                a_probe_keeps_its_place_as_long_as_it_keeps_its_lease
+                only_the_probes_verdict_moves_a_breaker_that_is_not_closed
+                a_probe_that_is_handed_back_or_made_no_request_frees_its_place
+                requests_that_were_reported_by_themselves_are_not_counted_again_at_the_end
+                a_wish_to_be_left_alone_is_honoured_and_bounded
+                a_disabled_source_holds_its_lanes_and_enabling_lets_them_go
+                a_listener_hears_that_a_source_lets_go
+                a_removed_source_holds_its_lanes_until_it_is_declared_again_or_released
+                a_reset_closes_fills_and_forgets
+                a_changed_rate_concerns_the_future_only
+                impossible_rules_are_refused
+                two_tenants_have_two_buckets_and_two_breakers
+                a_shared_source_is_one_for_all_tenants
+                sources_are_listed_by_name_and_tenant_page_by_page
+                why_a_lane_waits_names_the_source_and_until_when
+                a_flush_does_not_pass_a_source
+                sources_and_their_state_survive_a_restart
+                claimers_that_race_never_exceed_the_limit
+                a_kept_answer_is_given_again_and_costs_no_token
+                one_fetches_and_the_others_wait
+                a_fetch_that_failed_is_not_kept_and_the_next_one_fetches
+                a_fetcher_that_died_is_not_waited_for_longer_than_its_flight
+                an_answer_expires_by_the_time_of_its_keeper_or_of_who_asks
+                a_disabled_cache_keeps_nothing
+                answers_of_two_sources_and_of_two_tenants_are_apart
+                keys_and_answers_over_their_limits_are_refused
+                a_sweep_forgets_answers_that_are_over
+                the_policy_of_a_run_is_not_touched_by_its_source
+            }
+        }
         $crate::promises! { steps
             run {
                 the_first_result_of_a_step_stays
@@ -672,6 +738,7 @@ mod tests {
             ("aside", include_str!("aside.rs")),
             ("carried", include_str!("carried.rs")),
             ("schedules", include_str!("schedules.rs")),
+            ("sources", include_str!("sources.rs")),
             ("steps", include_str!("steps.rs")),
             ("unknowns", include_str!("unknowns.rs")),
             ("priority", include_str!("priority.rs")),

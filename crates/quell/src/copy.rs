@@ -173,6 +173,7 @@ pub async fn copy(
     let frame = copier.read(from.frame().await)?;
     let touched = copier.trail(&mut place, &frame).await?;
     copier.asides().await?;
+    copier.cached().await?;
     copier.changed_lanes(&place, &frame, &touched).await?;
     copier.missed_lanes(&frame).await?;
     copier.wrote(to.take_frame(&frame).await)?;
@@ -362,6 +363,17 @@ impl Copier<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             after = last.number;
             self.wrote(self.to.put(page.into_iter().map(Row::Aside).collect()).await)?;
+        }
+    }
+
+    /// Kept answers of sources: worth a request each, so whatever expires on the way is no difference.
+    async fn cached(&mut self) -> Result<(), CopyError> {
+        let mut after = None;
+        loop {
+            let page = self.read(self.from.cached(after, PAGE_ROWS).await)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some((last.source, last.key.clone()));
+            self.wrote(self.to.put(page.into_iter().map(Row::Cached).collect()).await)?;
         }
     }
 
@@ -566,11 +578,12 @@ fn live_runs(row: &LaneRow) -> Vec<u64> {
 fn anything(frame: &Frame) -> Option<String> {
     let Counts { lanes, events, runs, steps, aside, audit } = frame.counts;
     let used = frame.totals.iter().any(|(_, _, totals)| *totals != Totals::default());
-    let frame_rows = frame.pauses.len() + frame.schedules.len();
+    let sources = frame.declarations.len() + frame.sources.len();
+    let frame_rows = frame.pauses.len() + frame.schedules.len() + sources;
     if lanes + events + runs + steps + aside + audit > 0 {
         return Some(format!("it has {lanes} lanes, {events} events, {runs} runs and {audit} audit records"));
     }
-    (used || frame_rows > 0).then(|| "it has counters, pauses or schedules".to_owned())
+    (used || frame_rows > 0).then(|| "it has counters, pauses, schedules or sources".to_owned())
 }
 
 /// The copy that a seal names, if it is one of this kind.

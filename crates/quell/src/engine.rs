@@ -22,6 +22,8 @@ use quell_core::inspect::{
 };
 use quell_core::store::{AppendRequest, Receipt, Store, SweepRequest, Swept};
 
+use tokio::sync::OnceCell;
+
 use crate::clock::{self, Chance, Ids, RealTime, Time};
 use crate::config::Settings;
 use crate::incoming::{Incoming, Prepared};
@@ -48,6 +50,8 @@ struct Inner {
     time: Arc<dyn Time>,
     chance: Arc<Chance>,
     ids: Ids,
+    /// Set when the sources of the configuration have been put into the store.
+    declared: OnceCell<()>,
 }
 
 /// Why a call was not done.
@@ -84,7 +88,7 @@ impl Engine {
         chance: Arc<Chance>,
     ) -> Engine {
         let ids = Ids::new(time.clone(), chance.clone());
-        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids }) }
+        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids, declared: OnceCell::new() }) }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -141,11 +145,25 @@ impl Engine {
             };
             new.push(self.with_policy(event, policy));
         }
+        self.declare_for(&new).await?;
         let receipts = self.append_resolved(&new).await?;
         for (event, receipt) in new.iter().zip(&receipts) {
             observe::event_buffered(&event.lane, receipt);
         }
         Ok(receipts)
+    }
+
+    /// Whoever sends the first event that a source of its configuration governs has declared that source before.
+    async fn declare_for(&self, events: &[NewEvent]) -> StoreResult<()> {
+        let sources = &self.inner.settings.sources;
+        let governed = |event: &NewEvent| {
+            event.governed_by().is_some_and(|name| sources.iter().any(|source| source.name == *name))
+        };
+        if !sources.is_empty() && events.iter().any(governed) {
+            let declared = &self.inner.declared;
+            declared.get_or_try_init(|| async { self.declare_sources().await.map(drop) }).await?;
+        }
+        Ok(())
     }
 
     async fn append_resolved(&self, events: &[NewEvent]) -> StoreResult<Vec<Receipt>> {
@@ -174,12 +192,12 @@ impl Engine {
     }
 
     fn with_policy(&self, event: Incoming, policy: Arc<AppendPolicy>) -> NewEvent {
-        let Incoming { lane, id, payload, headers, priority, delay, window, only_if_idle } = event;
+        let Incoming { lane, id, payload, headers, priority, delay, window, only_if_idle, source } = event;
         // Made before the first try, so that an unknown answer can be resolved by asking again.
         let id = id.map_or_else(|| NewEventId::Made(self.inner.ids.event_id()), NewEventId::Given);
         let delay = delay.filter(|delay| !delay.is_zero());
         let new = NewEvent::new(lane, id, payload, policy);
-        NewEvent { headers, priority, delay, window, only_if_idle, ..new }
+        NewEvent { headers, priority, delay, window, only_if_idle, source, ..new }
     }
 
     pub(crate) fn append_policy(&self, queue: &QueueName) -> Result<Arc<AppendPolicy>, EngineError> {

@@ -7,7 +7,7 @@
 //!
 //! Fifth stop on the path of an event, between the claim and the settle. Panics, heartbeats and deadlines are the
 //! worker's: it cancels [`Run::stopping`], waits a little, and then drops the handler's future. What a handler can ask
-//! of its run (the gate, steps) is in `steps.rs`.
+//! of its run (the gate, steps) is in `steps.rs`; requests to its source go through [`Run::fetcher`].
 
 use std::fmt;
 use std::future::Future;
@@ -25,6 +25,7 @@ use quell_core::event::{Event, Key, QueueName, Tenant};
 use quell_core::outcome::Outcome;
 use quell_core::step::RunInput;
 use quell_core::window::FiredBy;
+use quell_fetch::{Fetcher, Http};
 
 use crate::config::OnError;
 use crate::engine::Engine;
@@ -288,6 +289,13 @@ impl Run {
         self.0.interrupted.is_cancelled()
     }
 
+    /// The client for requests to the source of this run: kept answers, a token for each request, the breaker. Nothing for a
+    /// run without a worker behind it, as in tests of handlers.
+    pub fn fetcher(&self, http: &Http) -> Option<Fetcher> {
+        let store = self.backing()?.engine.store().clone();
+        Some(Fetcher::new(http.clone(), store, self.batch()))
+    }
+
     /// The envelope as JSON, payloads byte for byte as they were sent. An error means that the store gave back bytes
     /// which are not JSON.
     pub fn envelope(&self) -> Result<String, serde_json::Error> {
@@ -358,6 +366,7 @@ pub(crate) fn sample_run(payload: &str) -> Run {
         claimed_at: Timestamp::from_millis(1_700_000_003_500),
         lease_until: Timestamp::from_millis(1_700_000_063_500),
         head_seq: 12,
+        source: None,
         events: vec![event(11, Headers::new()), event(12, traced)],
     };
     Run::new(batch, CancellationToken::new())

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use quell_core::event::{EventId, Headers, Invalid, Key, LaneKey, Payload, QueueName, Tenant};
+use quell_core::event::{EventId, Headers, Invalid, Key, LaneKey, Payload, QueueName, SourceName, Tenant};
 use quell_core::limits;
 use quell_core::store::Receipt;
 use quell_core::window::WindowPolicy;
@@ -29,6 +29,8 @@ pub struct Incoming {
     pub window: Option<WindowPolicy>,
     /// Refused when the key has anything to do: unique work.
     pub only_if_idle: bool,
+    /// The source that governs it, in place of the queue's.
+    pub source: Option<SourceName>,
 }
 
 impl Incoming {
@@ -47,6 +49,7 @@ impl Incoming {
             delay: None,
             window: None,
             only_if_idle: false,
+            source: None,
         }
     }
 
@@ -87,6 +90,12 @@ impl Incoming {
     pub fn only_if_idle(mut self) -> Self {
         self.only_if_idle = true;
         self
+    }
+
+    /// Governed by this source, in place of the queue's.
+    pub fn source(mut self, source: &str) -> Result<Self, Invalid> {
+        self.source = Some(SourceName::new(source)?);
+        Ok(self)
     }
 }
 
@@ -134,6 +143,11 @@ impl<'a> Prepared<'a> {
     /// Refused when the key has anything to do.
     pub fn only_if_idle(self) -> Self {
         self.with(|event| Ok(event.only_if_idle()))
+    }
+
+    /// Governed by this source, in place of the queue's.
+    pub fn source(self, source: &str) -> Self {
+        self.with(|event| event.source(source))
     }
 
     /// Stores it durably.

@@ -23,6 +23,7 @@ mod operate;
 pub mod program;
 mod running;
 mod schedules;
+mod sources;
 pub mod steps;
 mod wait;
 pub mod worker;
@@ -37,7 +38,10 @@ pub use quell_core;
 pub use quell_core::event::Overflow;
 pub use quell_core::lane::{DuringRun, OnFailed, RetryWith};
 pub use quell_core::outcome::Outcome;
+/// Outgoing HTTP: the guard against forbidden addresses and the client that a source governs.
+pub use quell_fetch as fetch;
 pub use schedules::{AppliedSchedules, CONFIGURED};
+pub use sources::AppliedSources;
 pub use steps::{Hold, RunError, StepOnce};
 pub use wait::Waited;
 pub use worker::{Shutdown, Worker, WorkerOptions, WorkerReport};

@@ -65,6 +65,22 @@ pub(crate) async fn retention(engine: Engine) {
     }
 }
 
+/// Brings the sources of the configuration into the store, as soon as the store takes them.
+pub(crate) async fn sources(engine: Engine) {
+    if engine.settings().sources.is_empty() {
+        return;
+    }
+    loop {
+        match engine.apply_sources().await {
+            Ok(applied) => return observe::sources_applied(&applied),
+            Err(error) => {
+                tracing::warn!(%error, "the sources could not be put into the store, trying again")
+            }
+        }
+        clock::sleep(engine.settings().worker.error_wait).await;
+    }
+}
+
 /// Brings the schedules of the configuration into the store, as soon as the store takes them.
 pub(crate) async fn schedules(engine: Engine) {
     if engine.settings().schedules.is_none() {

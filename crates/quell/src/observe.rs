@@ -14,6 +14,7 @@ use quell_core::step::{RunEnd, WorkerState};
 use quell_core::store::{Receipt, Reclaimed, Swept};
 
 use crate::schedules::AppliedSchedules;
+use crate::sources::AppliedSources;
 
 /// An event was stored: did it open a window, join one, or meet a running batch?
 pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
@@ -108,6 +109,11 @@ pub fn retention_step(swept: &Swept) {
 }
 
 /// A worker has brought the configured schedules into the store.
+pub fn sources_applied(applied: &AppliedSources) {
+    let AppliedSources { put, unchanged, removed } = applied;
+    tracing::info!(put, unchanged, removed, "sources.applied");
+}
+
 pub fn schedules_applied(applied: &AppliedSchedules) {
     let AppliedSchedules { put, unchanged, removed } = applied;
     if put + unchanged + removed > 0 {

@@ -26,11 +26,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::error::StoreResult;
-use quell_core::event::{Invalid, Overflow, QueueName};
+use quell_core::event::{Invalid, Overflow, QueueName, SourceName};
 use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::retry::{RetryPolicy, RetryProblem};
+use quell_core::source::{Declaration, SourceRules};
 use quell_core::store::{RunPolicy, Store};
 use quell_core::totals::Totals;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
@@ -130,6 +131,7 @@ pub struct QuellBuilder {
     url: Option<String>,
     store: Option<Arc<dyn Store>>,
     queues: Vec<(String, Queue)>,
+    sources: Vec<(String, SourceRules)>,
     concurrency: usize,
     grace: Option<Duration>,
     name: Option<String>,
@@ -139,13 +141,30 @@ pub struct QuellBuilder {
 impl QuellBuilder {
     fn new(url: Option<String>, store: Option<Arc<dyn Store>>) -> Self {
         let concurrency = limits::CONCURRENCY_DEFAULT;
-        QuellBuilder { url, store, queues: Vec::new(), concurrency, grace: None, name: None, clocks: None }
+        QuellBuilder {
+            url,
+            store,
+            queues: Vec::new(),
+            sources: Vec::new(),
+            concurrency,
+            grace: None,
+            name: None,
+            clocks: None,
+        }
     }
 
     /// Adds a queue. Only queues that are named here can be sent to.
     #[must_use]
     pub fn queue(mut self, name: &str, queue: Queue) -> Self {
         self.queues.push((name.to_owned(), queue));
+        self
+    }
+
+    /// Declares an outside party with limits of its own, which [`Queue::source`] or an event names. It is put into the
+    /// store, where it is in force for every process at once.
+    #[must_use]
+    pub fn source(mut self, name: &str, rules: SourceRules) -> Self {
+        self.sources.push((name.to_owned(), rules));
         self
     }
 
@@ -210,6 +229,10 @@ impl QuellBuilder {
             settings.queues.insert(queue.name.clone(), Arc::new(queue));
         }
         attach_notices(&mut settings, &notices)?;
+        for (name, rules) in self.sources {
+            rules.check()?;
+            settings.sources.push(Declaration { name: SourceName::new(&name)?, rules });
+        }
         let store = match self.store {
             Some(store) => store,
             None => open::open(&settings.store, settings.worker.start_timeout).await?,
@@ -239,6 +262,7 @@ pub struct Queue {
     content_dedupe: bool,
     max_lane_events: u64,
     notify: Option<(String, Vec<RunState>)>,
+    source: Option<String>,
     handler: Option<Arc<dyn Handler>>,
 }
 
@@ -273,6 +297,7 @@ impl Queue {
             content_dedupe: false,
             max_lane_events: limits::LANE_EVENTS_DEFAULT,
             notify: None,
+            source: None,
             handler: None,
         }
     }
@@ -383,6 +408,13 @@ impl Queue {
         self
     }
 
+    /// The source that governs its runs, declared by [`QuellBuilder::source`].
+    #[must_use]
+    pub fn source(mut self, name: &str) -> Self {
+        self.source = Some(name.to_owned());
+        self
+    }
+
     /// Who handles the batches; without one this process only sends.
     #[must_use]
     pub fn handler(mut self, handler: impl Handler) -> Self {
@@ -415,6 +447,7 @@ impl Queue {
         append.overflow = self.overflow;
         append.content_dedupe = self.content_dedupe;
         append.lane_events = self.max_lane_events;
+        append.source = self.source.as_deref().map(SourceName::new).transpose()?;
         settings.append = Arc::new(append);
         settings.run = Arc::new(RunPolicy {
             lease: self.lease,

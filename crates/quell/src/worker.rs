@@ -154,6 +154,7 @@ impl Worker {
         let mut helpers = JoinSet::new();
         helpers.spawn(heartbeats.clone().run());
         helpers.spawn(maintenance::retention(self.engine.clone()));
+        helpers.spawn(maintenance::sources(self.engine.clone()));
         helpers.spawn(maintenance::schedules(self.engine.clone()));
         let engine = self.engine.clone();
         let around = Surroundings { engine, store, heartbeats, stopping: CancellationToken::new() };

@@ -14,7 +14,7 @@ use clap::Args;
 use quell::config::{DurationText, Flags, Settings};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::{ErrorKind, StoreError};
-use quell::quell_core::event::{EventId, LaneKey, NewEvent, NewEventId, Payload};
+use quell::quell_core::event::{EventId, LaneKey, NewEvent, NewEventId, Payload, SourceName};
 use quell::quell_core::limits;
 use quell::quell_core::store::{AppendRequest, Receipt};
 use quell::quell_core::window::WindowPolicy;
@@ -39,7 +39,7 @@ Examples:
   quell send chat ada '{\"text\":\"now!\"}' --window none            hands the key over at once
   quell send chat --bulk events.ndjson
 
-A line of a bulk is {\"key\":…,\"payload\":…}, with id, tenant, delay_ms and priority if you like.
+A line of a bulk is {\"key\":…,\"payload\":…}, with id, tenant, delay_ms, priority and source if you like.
 With --wait the exit code tells the end: 0 succeeded, 6 failed, 7 cancelled, 8 not in time.")]
 pub(crate) struct SendArgs {
     /// The kind of work
@@ -92,6 +92,13 @@ struct Wishes {
     /// Refuse the event when the key has anything to do
     #[arg(long)]
     only_if_idle: bool,
+    /// Governed by this source, in place of the queue's
+    #[arg(long, value_name = "SOURCE", value_parser = source_name)]
+    source: Option<SourceName>,
+}
+
+fn source_name(text: &str) -> Result<SourceName, String> {
+    SourceName::new(text).map_err(|problem| problem.to_string())
 }
 
 impl Wishes {
@@ -101,6 +108,7 @@ impl Wishes {
             delay: self.delay,
             window: self.window,
             only_if_idle: self.only_if_idle,
+            source: self.source.clone(),
             ..Incoming::to(lane, payload)
         }
     }

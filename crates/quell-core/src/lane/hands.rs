@@ -8,6 +8,7 @@ use super::{after, open_as_run, plain, record};
 use crate::audit::Move;
 use crate::clock::Timestamp;
 use crate::lifecycle::{Change, RunState};
+use crate::source::SourceId;
 use crate::window::{FiredBy, WindowPolicy};
 
 /// Buffered events that leave the lane, as the store has read them.
@@ -19,8 +20,9 @@ pub struct Gone {
     pub bytes: u64,
     pub first_at: Timestamp,
     pub last_at: Timestamp,
-    /// The first event of the open run that stays, if any does.
+    /// The first event of the open run that stays, if any does, and its source.
     pub rest_lo: Option<u64>,
+    pub rest_source: Option<SourceId>,
 }
 
 /// Some events of a run, as the store has read them: one half of a split, or what is redriven.
@@ -33,6 +35,8 @@ pub struct Part {
     pub bytes: u64,
     pub first_at: Timestamp,
     pub last_at: Timestamp,
+    /// That of its first event; a part that is to be claimed has only one.
+    pub source: Option<SourceId>,
 }
 
 impl Lane {
@@ -151,7 +155,10 @@ impl Lane {
         open.count -= gone.count;
         open.bytes -= gone.bytes;
         match gone.rest_lo {
-            Some(lo) => open.lo = lo,
+            Some(lo) => {
+                open.lo = lo;
+                open.source = gone.rest_source;
+            }
             None if change == Change::Dropped => open.lo = self.head_seq + 1,
             None => {
                 assert_eq!(open.count, 0, "what stays has a first event");
@@ -292,6 +299,7 @@ impl Lane {
         let change = if current.cancel_requested { Change::Cancelled } else { Change::Restored };
         current.refunds += u32::from(change == Change::Restored);
         current.due_at = now;
+        current.probe = false;
         current.interrupt_requested = false;
         current.newer = current.waits_for_newer();
         let mut step = self.moved(now, change);
@@ -356,5 +364,8 @@ pub(super) fn part_as_run(part: Part, now: Timestamp) -> CurrentRun {
         error: None,
         links: Links::default(),
         notify: None,
+        source: part.source,
+        probe: false,
+        source_refunds: 0,
     }
 }

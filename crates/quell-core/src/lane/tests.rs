@@ -20,7 +20,7 @@ fn policy(rules: RunRules) -> Arc<RunPolicy> {
 
 fn claimer(token: u64, rules: RunRules) -> Claimer {
     let worker = "w:1:a".parse().map(Arc::new).unwrap();
-    Claimer { worker, token, policy: policy(rules), claim_id: None }
+    Claimer { worker, token, policy: policy(rules), claim_id: None, probe: false }
 }
 
 fn taken(count: u64, hi: u64, at: Timestamp) -> Taken {
@@ -30,7 +30,7 @@ fn taken(count: u64, hi: u64, at: Timestamp) -> Taken {
 /// A lane with one event, claimed at 1 s with token 10.
 fn claimed(rules: RunRules) -> Lane {
     let mut lane = Lane::new(1, at(0));
-    lane.append(at(0), 1, &event(Window::quiet(Duration::from_secs(1))), || 7);
+    lane.append(at(0), 1, &event(Window::quiet(Duration::from_secs(1))), None, || 7);
     lane.cut(at(1_000), taken(1, 1, at(0)), || 99);
     lane.claim(at(1_000), &claimer(10, rules));
     lane
@@ -43,7 +43,7 @@ fn interrupt() -> RunRules {
 #[test]
 fn an_interrupted_run_waits_for_the_window_of_the_newer_events_and_takes_them_in() {
     let mut lane = claimed(interrupt());
-    lane.append(at(2_000), 2, &event(Window::quiet(Duration::from_secs(1))), || 8);
+    lane.append(at(2_000), 2, &event(Window::quiet(Duration::from_secs(1))), None, || 8);
     assert!(lane.extend(at(2_000), 7, 10, Duration::from_secs(10)).unwrap().interrupt);
     let step = lane.settle(at(2_100), 7, 10, &Settlement::of(Verdict::Interrupted), None).unwrap();
     assert_eq!(step.made.change, Change::Interrupted);
@@ -63,7 +63,7 @@ fn a_held_run_passes_the_gate_and_is_never_interrupted_afterwards() {
     let mut lane = claimed(interrupt());
     let (answer, _) = lane.hold(at(1_500), 7, 10, Some(1)).unwrap();
     assert_eq!(answer, HoldAnswer::Held);
-    lane.append(at(2_000), 2, &event(Window::none()), || 8);
+    lane.append(at(2_000), 2, &event(Window::none()), None, || 8);
     assert!(!lane.extend(at(2_000), 7, 10, Duration::from_secs(10)).unwrap().interrupt);
     let end = Settlement { if_head: Some(1), ..Settlement::of(Verdict::Succeeded) };
     assert_eq!(lane.settle(at(2_100), 7, 10, &end, None).unwrap().made.change, Change::Succeeded);
@@ -72,7 +72,7 @@ fn a_held_run_passes_the_gate_and_is_never_interrupted_afterwards() {
 #[test]
 fn the_gate_ends_the_attempt_when_something_newer_is_there() {
     let mut lane = claimed(RunRules { during_run: DuringRun::Gate, ..interrupt() });
-    lane.append(at(2_000), 2, &event(Window::none()), || 8);
+    lane.append(at(2_000), 2, &event(Window::none()), None, || 8);
     let (answer, step) = lane.hold(at(2_000), 7, 10, Some(1)).unwrap();
     assert_eq!(answer, HoldAnswer::Superseded);
     assert_eq!(step.unwrap().made.verdict, Some(crate::outcome::VerdictKind::Superseded));
@@ -82,13 +82,21 @@ fn the_gate_ends_the_attempt_when_something_newer_is_there() {
 #[test]
 fn halves_go_before_anything_newer_and_the_left_one_first() {
     let mut lane = claimed(RunRules { on_failed: OnFailed::Bisect, ..RunRules::default() });
-    lane.append(at(1_500), 9, &event(Window::none()), || 8);
+    lane.append(at(1_500), 9, &event(Window::none()), None, || 8);
     lane.current.as_mut().unwrap().count = 3;
     let step = lane.settle(at(2_000), 7, 10, &Settlement::of(Verdict::Failed), None).unwrap();
     assert!(step.split);
     let parent = step.finished.unwrap().run;
-    let part =
-        |number, count| Part { number, lo: 1, hi: 3, count, bytes: 10, first_at: at(0), last_at: at(0) };
+    let part = |number, count| Part {
+        number,
+        lo: 1,
+        hi: 3,
+        count,
+        bytes: 10,
+        first_at: at(0),
+        last_at: at(0),
+        source: None,
+    };
     lane.split(at(2_000), &parent, part(20, 2), part(21, 1));
     assert_eq!(lane.fixed_runs().map(|c| c.number).collect::<Vec<_>>(), [20, 21]);
     lane.claim(at(2_000), &claimer(30, RunRules::default()));

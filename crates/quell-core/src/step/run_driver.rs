@@ -372,7 +372,7 @@ impl RunDriver {
 
     /// Fixes what will be settled. Nothing changes it afterwards.
     fn decide(&mut self, outcome: Outcome) {
-        let Outcome { verdict, error, result, usage, if_head, events } = outcome.bounded();
+        let Outcome { verdict, error, result, usage, if_head, events, source } = outcome.bounded();
         let retry = &self.settings.retry;
         let (verdict, delay) = match verdict {
             Verdict::Retry { after: Some(after) } => {
@@ -389,12 +389,12 @@ impl RunDriver {
         };
         let RunTicket { run_id, token, .. } = self.ticket;
         let asked = SettleRequest::new(run_id, token, verdict);
-        let mut report = SettleRequest { delay, error, result, usage, if_head, events, ..asked };
+        let mut report = SettleRequest { delay, error, result, usage, if_head, events, source, ..asked };
         // Trying again would carry the same: nothing of it can be stored, and dropping it would lose work in silence.
         if let Err(problem) = report.check() {
             let text = format!("the outcome carries events that cannot be stored: {}", problem.detail);
             let failed = SettleRequest::new(run_id, token, Verdict::Failed);
-            report = SettleRequest { error: Some(text), usage: report.usage, ..failed };
+            report = SettleRequest { error: Some(text), usage: report.usage, source, ..failed };
         }
         self.report = Some(report);
         if self.phase == RunPhase::Claiming {

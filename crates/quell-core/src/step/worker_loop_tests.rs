@@ -56,6 +56,7 @@ fn batch(queue: &str) -> Batch {
         claimed_at: Timestamp::default(),
         lease_until: Timestamp::default(),
         head_seq: 1,
+        source: None,
         events: Vec::new(),
     }
 }

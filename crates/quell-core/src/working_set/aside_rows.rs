@@ -139,6 +139,7 @@ impl WorkingSet {
     /// Keeps an event from aside in its lane as one of this run, which has ended. Where its id is known already it gets
     /// one made of this word.
     fn set_down(&mut self, now: Timestamp, new: &NewEvent, run: u64, word: &str) -> u64 {
+        let source = self.resolve(now, new);
         let seq = self.fresh();
         let inhabited = self.lanes.get_mut(&new.lane).expect("the caller has seen its lane");
         let own = || EventId::new(format!("{word}_{seq}")).expect("a word and a number are a short text");
@@ -148,7 +149,7 @@ impl WorkingSet {
         inhabited.ids.insert(id.clone(), (seq, print));
         let (payload, headers) = (new.payload.clone(), new.headers.clone());
         let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
-        inhabited.events.insert(seq, Kept { event, mark: Some(run), priority: new.priority, print });
+        inhabited.events.insert(seq, Kept { event, mark: Some(run), priority: new.priority, print, source });
         seq
     }
 

@@ -11,9 +11,10 @@ use crate::lane::{self, Paused};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::schedule::{Schedule, ScheduleRow};
+use crate::source::{Source, Standing};
 use crate::store::{
-    ControlAction, Controlled, Purge, PurgeWhat, QueueScope, Redrive, RedriveTo, not_buffered,
-    too_large_to_redrive, too_many_queued,
+    ControlAction, Controlled, Purge, PurgeWhat, QueueScope, Redrive, RedriveTo, SourceScope, mixed_sources,
+    no_such_source, not_buffered, too_large_to_redrive, too_many_queued,
 };
 
 /// What there is in a lane beside its live runs.
@@ -78,6 +79,20 @@ impl WorkingSet {
             ControlAction::RemoveSchedule { tenant, name } => {
                 return self.remove_schedule(now, actor, tenant, &name);
             }
+            ControlAction::PutSource { name, rules } => return self.put_source(now, name, rules),
+            ControlAction::RemoveSource { name } => return Ok(self.remove_source(now, actor, &name)),
+            ControlAction::EnableSource(scope) => {
+                return self
+                    .change_source(now, &scope, |s| declared(s, &scope).map(|s| s.enable(now, actor)));
+            }
+            ControlAction::DisableSource(scope) => {
+                return self
+                    .change_source(now, &scope, |s| declared(s, &scope).map(|s| s.disable(now, actor)));
+            }
+            ControlAction::ReleaseSource(scope) => {
+                return self.change_source(now, &scope, |s| undeclared(s).map(|s| s.release(now, actor)));
+            }
+            ControlAction::ResetSource(scope) => return self.reset_source(now, actor, &scope),
         };
         let Some(made) = made else { return Ok(Controlled::default()) };
         let lane = self.lanes[&key].lane.id;
@@ -145,6 +160,10 @@ impl WorkingSet {
         if request.to == RedriveTo::Head && large && seqs.len() > 1 {
             return Err(too_large_to_redrive(id, seqs.len() as u64));
         }
+        let sources = seqs.iter().filter_map(|seq| inhabited.events.get(seq)).map(|kept| kept.source);
+        if request.to == RedriveTo::Head && sources.collect::<BTreeSet<_>>().len() > 1 {
+            return Err(mixed_sources(id));
+        }
         let whole = seqs.len() as u64 == old.count && old.links.redriven_into.is_none();
         let made = match request.to {
             RedriveTo::Head => self.redrive_head(now, actor, request, &key, &old, &seqs, whole),
@@ -208,7 +227,7 @@ impl WorkingSet {
             let id = NewEventId::Made(kept.event.id.clone());
             let mut new = NewEvent::new(key.clone(), id, kept.event.payload.clone(), request.policy.clone());
             new.priority = kept.priority;
-            inhabited.lane.append(now, new_seq, &new, || number);
+            inhabited.lane.append(now, new_seq, &new, kept.source, || number);
             kept.event.was_seq = Some(*seq);
             kept.event.seq = new_seq;
             kept.mark = None;
@@ -529,5 +548,27 @@ impl WorkingSet {
         let made = lane::plain(Change::ScheduleRemoved);
         self.push_audit(now, tenant, row.schedule.queue, None, None, made, Some(actor));
         Ok(Controlled::changed(true))
+    }
+}
+
+/// Enabling and disabling are for what is declared.
+fn declared<'s>(source: &'s mut Source, scope: &SourceScope) -> StoreResult<&'s mut Source> {
+    match source.standing {
+        Standing::Enabled | Standing::Disabled => Ok(source),
+        Standing::Removed | Standing::Released => Err(no_such_source(scope)),
+    }
+}
+
+/// Releasing is for what is not.
+fn undeclared(source: &mut Source) -> StoreResult<&mut Source> {
+    match source.standing {
+        Standing::Removed | Standing::Released => Ok(source),
+        Standing::Enabled | Standing::Disabled => {
+            let detail = format!(
+                "source {} is declared, so its lanes are governed: remove it first, or take its limit out of its declaration",
+                source.name
+            );
+            Err(StoreError::new(ErrorKind::Invalid, detail))
+        }
     }
 }

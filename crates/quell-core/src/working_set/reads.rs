@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::event::{Event, LaneKey, QueueName, Tenant};
 use crate::inspect::{
     AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
-    RunDetail, RunFilter, RunRow, Verified, Waiting,
+    RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified, Waiting,
 };
 use crate::lifecycle::RunState;
 use crate::limits;
@@ -34,6 +34,7 @@ impl WorkingSet {
                 Inspected::Event(place.or_else(|| aside.map(Aside::place)))
             }
             Inspect::Schedules => Inspected::Schedules(self.schedules.values().cloned().collect()),
+            Inspect::Sources(filter) => Inspected::Sources(self.source_rows(now, &filter)),
             Inspect::Audit(filter) => Inspected::Audit(self.audit_rows(&filter)),
             Inspect::Stats => Inspected::Stats(self.stats(now)),
             Inspect::Verify => Inspected::Verify(self.verify()),
@@ -74,9 +75,9 @@ impl WorkingSet {
         let paused = self.queue_paused(key).map(|p| p.by.clone());
         let first = lane.open.map_or(u64::MAX, |o| o.lo);
         Some(LaneDetail {
-            row: LaneRow::of(lane, key, now, paused.clone()),
+            row: LaneRow::of(lane, key, now, paused.clone(), self.source_for(lane)),
             now,
-            waiting: Waiting::of(lane, now, paused),
+            waiting: Waiting::of(lane, now, paused, self.source_for(lane)),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -105,7 +106,29 @@ impl WorkingSet {
                 let held = l.lane.paused.is_some() || l.lane.blocked.is_some();
                 filter.idle || held || !l.lane.is_idle()
             })
-            .map(|(key, l)| LaneRow::of(&l.lane, key, now, self.queue_paused(key).map(|p| p.by.clone())));
+            .map(|(key, l)| {
+                let paused = self.queue_paused(key).map(|p| p.by.clone());
+                LaneRow::of(&l.lane, key, now, paused, self.source_for(&l.lane))
+            });
+        page(rows, filter.cursor.as_deref(), filter.limit)
+    }
+
+    fn source_rows(&self, now: Timestamp, filter: &SourceFilter) -> Page<SourceRow> {
+        let waiting = self.waiting_by_source();
+        let mut sources: Vec<_> = self
+            .sources
+            .values()
+            .filter(|s| filter.tenant.as_ref().is_none_or(|t| *t == s.tenant))
+            .filter(|s| filter.name.as_ref().is_none_or(|n| *n == s.name))
+            .collect();
+        sources.sort_by(|a, b| (&a.name, &a.tenant).cmp(&(&b.name, &b.tenant)));
+        let rows = sources.into_iter().map(|source| {
+            let kept = |((of, _), row): &(&(_, _), &crate::source::CacheRow)| {
+                *of == source.id && row.value.is_some() && now < row.expires_at
+            };
+            let cached = self.cache.iter().filter(kept).count() as u64;
+            SourceRow::of(source, now, waiting.get(&source.id).copied().unwrap_or(0), cached)
+        });
         page(rows, filter.cursor.as_deref(), filter.limit)
     }
 
@@ -243,6 +266,7 @@ impl WorkingSet {
                 }
             }
         }
+        self.verify_sources(&mut problems);
         let events = self.lanes.values().map(|l| l.events.len() as u64).sum();
         Verified { queues: self.queues.len() as u64, events, problems }
     }

@@ -199,6 +199,10 @@ impl Store for Mutant {
         Ok(if self.is(Mistake::ForgetsStep) && done { StepAnswer::New } else { answer })
     }
 
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        self.inner.source(SourceRequest { token: self.own(request.token), ..request }).await
+    }
+
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         let request = SettleRequest { token: self.own(request.token), ..request };
         let mut answer = self.inner.settle(request.clone()).await;

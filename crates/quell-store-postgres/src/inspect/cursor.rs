@@ -15,6 +15,7 @@ pub(super) fn check(request: &Inspect) -> StoreResult<()> {
         Inspect::Runs(filter) if filter.key.is_some() => (&filter.cursor, runs_of_key as Form),
         Inspect::Runs(filter) => (&filter.cursor, runs as Form),
         Inspect::Audit(filter) => (&filter.cursor, is_number as Form),
+        Inspect::Sources(filter) => (&filter.cursor, is_number as Form),
         _ => return Ok(()),
     };
     match cursor {

@@ -25,14 +25,17 @@ static LEASED: Sql = Sql {
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
-/// Lanes of one priority that wait for their time or for a worker.
+/// Lanes of one priority that wait for their time, their source or a worker: the first of each source and of none.
 static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.due d JOIN quell.lane l ON l.id = d.lane_id
-         WHERE d.queue_id = $1 AND d.priority = $5 AND (d.due_at, d.lane_id) > ($2, $3) AND l.lease_at IS NULL
-         ORDER BY d.due_at, d.lane_id LIMIT $4"
+        " FROM (SELECT 0::bigint AS id UNION ALL SELECT source FROM quell.queue_source WHERE queue_id = $1) s
+         CROSS JOIN LATERAL (
+           SELECT e.due_at, e.lane_id FROM quell.due e JOIN quell.lane n ON n.id = e.lane_id AND n.lease_at IS NULL
+           WHERE e.queue_id = $1 AND e.source = s.id AND e.priority = $5 AND (e.due_at, e.lane_id) > ($2, $3)
+           ORDER BY e.due_at, e.lane_id LIMIT $4) d
+         JOIN quell.lane l ON l.id = d.lane_id ORDER BY d.due_at, d.lane_id LIMIT $4"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8, Type::INT2],
 };
@@ -161,10 +164,12 @@ impl View<'_> {
                 events.push(kept(row, 0)?.event);
             }
         }
+        let sources = self.sources_of(std::iter::once(&at)).await?;
+        let source = sources.values().next();
         Ok(Some(LaneDetail {
-            row: Listed::of(lane, key, self.now, paused.clone()),
+            row: Listed::of(lane, key, self.now, paused.clone(), source),
             now: self.now,
-            waiting: Waiting::of(lane, self.now, paused),
+            waiting: Waiting::of(lane, self.now, paused, source),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -185,7 +190,8 @@ impl View<'_> {
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(|(_, walk)| walk.text());
-        Ok(Page { items: found.iter().map(|(at, _)| self.listed(at)).collect(), next })
+        let lanes: Vec<LaneAt> = found.into_iter().map(|(at, _)| at).collect();
+        Ok(Page { items: self.listed(&lanes).await?, next })
     }
 
     /// The first lanes with something to do behind `start`, each with its place in the walk.
@@ -269,7 +275,8 @@ impl View<'_> {
                         break;
                     }
                     if items.len() == limit || looked == LOOK_MAX {
-                        return Ok(Page { items, next: Some(format!("{}.{}", last.0, last.1)) });
+                        let next = Some(format!("{}.{}", last.0, last.1));
+                        return Ok(Page { items: self.listed(&items).await?, next });
                     }
                     looked += 1;
                     at.key.key.as_str().clone_into(&mut behind);
@@ -277,7 +284,7 @@ impl View<'_> {
                     let lane = &at.lane;
                     let busy = !lane.is_idle() || lane.paused.is_some() || lane.blocked.is_some();
                     if (filter.idle || busy) && (!filter.running || lane.lease_at().is_some()) {
-                        items.push(self.listed(&at));
+                        items.push(at);
                     }
                 }
                 if past || !full {
@@ -285,12 +292,18 @@ impl View<'_> {
                 }
             }
         }
-        Ok(Page { items, next: None })
+        Ok(Page { items: self.listed(&items).await?, next: None })
     }
 
-    fn listed(&self, at: &LaneAt) -> Listed {
-        let paused = self.paused_by(&at.key.tenant, &at.key.queue);
-        Listed::of(&at.lane, &at.key, self.now, paused)
+    /// Lanes with what they wait for.
+    async fn listed(&self, lanes: &[LaneAt]) -> StoreResult<Vec<Listed>> {
+        let sources = self.sources_of(lanes.iter()).await?;
+        let listed = |at: &LaneAt| {
+            let paused = self.paused_by(&at.key.tenant, &at.key.queue);
+            let source = at.lane.source().and_then(|id| sources.get(&id));
+            Listed::of(&at.lane, &at.key, self.now, paused, source)
+        };
+        Ok(lanes.iter().map(listed).collect())
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
 use quell_core::inspect::Verified;
+use quell_core::source::SourceId;
 use quell_core::totals::Totals;
 use quell_store_rows::rows::LaneAt;
 use tokio_postgres::types::Type;
@@ -27,14 +28,24 @@ static LANES: Sql = Sql {
     ),
     types: &[Type::INT8, Type::INT8],
 };
-/// How many events lie in each of these ranges.
+/// How many events lie in each of these ranges, and whether one of the first few names another source.
 static RANGES: Sql = Sql {
-    text:
-        "SELECT (SELECT count(*) FROM quell.event e WHERE e.lane_id = w.lane AND e.seq BETWEEN w.lo AND w.hi
-                     AND e.mark IS NOT DISTINCT FROM w.mark)
-           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
-             AS w(lane, lo, hi, mark, place) ORDER BY w.place",
-    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
+    text: "SELECT (SELECT count(*) FROM quell.event e WHERE e.lane_id = w.lane AND e.seq BETWEEN w.lo AND w.hi
+                     AND e.mark IS NOT DISTINCT FROM w.mark),
+             EXISTS (SELECT 1 FROM (
+               SELECT e.source FROM quell.event e WHERE e.lane_id = w.lane AND e.seq BETWEEN w.lo AND w.hi
+                 AND e.mark IS NOT DISTINCT FROM w.mark ORDER BY e.seq LIMIT w.alike) f
+               WHERE f.source IS DISTINCT FROM w.source)
+           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) WITH ORDINALITY
+             AS w(lane, lo, hi, mark, alike, source, place) ORDER BY w.place",
+    types: &[
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+    ],
 };
 static DEAD: Sql = Sql {
     text: "SELECT l.queue_id, coalesce(sum(r.count), 0)::bigint FROM quell.run r JOIN quell.lane l ON l.id = r.lane_id
@@ -54,7 +65,7 @@ static ENDED: Sql = Sql {
 static EVENTS: Sql = Sql { text: "SELECT count(*) FROM quell.event", types: &[] };
 
 /// Rows that refer to a lane that is not there.
-static CHECKS: [(&str, Sql); 7] = [
+static CHECKS: [(&str, Sql); 9] = [
     (
         "it has events and no row",
         Sql {
@@ -75,8 +86,8 @@ static CHECKS: [(&str, Sql); 7] = [
         "it has a due time and no entry: no claim finds it",
         Sql {
             text: "SELECT l.id FROM quell.lane l WHERE l.due_at IS NOT NULL AND NOT EXISTS (
-                     SELECT 1 FROM quell.due d WHERE d.queue_id = l.queue_id AND d.priority = l.priority
-                       AND d.due_at = l.due_at AND d.lane_id = l.id)",
+                     SELECT 1 FROM quell.due d WHERE d.queue_id = l.queue_id AND d.source = l.source
+                       AND d.priority = l.priority AND d.due_at = l.due_at AND d.lane_id = l.id)",
             types: &[],
         },
     ),
@@ -85,7 +96,23 @@ static CHECKS: [(&str, Sql); 7] = [
         Sql {
             text: "SELECT d.lane_id FROM quell.due d WHERE NOT EXISTS (
                      SELECT 1 FROM quell.lane l WHERE l.id = d.lane_id AND l.queue_id = d.queue_id
-                       AND l.priority = d.priority AND l.due_at = d.due_at)",
+                       AND l.source = d.source AND l.priority = d.priority AND l.due_at = d.due_at)",
+            types: &[],
+        },
+    ),
+    (
+        "no claim looks for lanes of its source",
+        Sql {
+            text: "SELECT d.lane_id FROM quell.due d WHERE d.source > 0 AND NOT EXISTS (
+                     SELECT 1 FROM quell.queue_source g WHERE g.queue_id = d.queue_id AND g.source = d.source)",
+            types: &[],
+        },
+    ),
+    (
+        "an event names a source that is not there",
+        Sql {
+            text: "SELECT DISTINCT lane_id FROM quell.event e WHERE e.source IS NOT NULL
+                   AND NOT EXISTS (SELECT 1 FROM quell.source s WHERE s.id = e.source)",
             types: &[],
         },
     ),
@@ -135,6 +162,9 @@ struct Claim {
     lo: u64,
     hi: u64,
     mark: Option<u64>,
+    source: Option<SourceId>,
+    /// How many of the first must name that source.
+    alike: u64,
 }
 
 impl View<'_> {
@@ -187,7 +217,7 @@ impl View<'_> {
                 let lane = &at.lane;
                 from = lane.id;
                 let of_queue = counted.entry(get(row, 0)?).or_default();
-                let (events, ended) = (count(row, 6)?, count(row, 7)?);
+                let (events, ended) = (count(row, 7)?, count(row, 8)?);
                 if events != ended + lane.events() {
                     let held = ended + lane.events();
                     problems.push(format!("lane {}: it has {events} events, its runs say {held}", lane.id));
@@ -196,7 +226,9 @@ impl View<'_> {
                     of_queue.buffered += open.count;
                     let text = format!("lane {}: its open run", lane.id);
                     let (said, hi) = (open.count, u64::MAX);
-                    claims.push(Claim { text, said, lane: lane.id, lo: open.lo, hi, mark: None });
+                    let (lo, source) = (open.lo, open.source);
+                    // Behind those of its source others may wait, for the run after it.
+                    claims.push(Claim { text, said, lane: lane.id, lo, hi, mark: None, source, alike: 1 });
                 }
                 for run in lane.fixed_runs() {
                     // Redriven events are buffered until they are claimed, as the totals count them.
@@ -206,7 +238,8 @@ impl View<'_> {
                     }
                     let text = format!("{}: it", lane.run_id(run.number));
                     let mark = run.marked.then_some(run.number);
-                    claims.push(Claim { text, said: run.count, lane: lane.id, lo: run.lo, hi: run.hi, mark });
+                    let (said, lo, hi, source) = (run.count, run.lo, run.hi, run.source);
+                    claims.push(Claim { text, said, lane: lane.id, lo, hi, mark, source, alike: said });
                 }
                 self.verify_entries(&at, problems);
             }
@@ -222,12 +255,18 @@ impl View<'_> {
         let lanes = of(|c| Some(number(c.lane)));
         let (lo, hi) = (of(|c| Some(number(c.lo))), of(|c| Some(number(c.hi))));
         let marks = of(|c| maybe_number(c.mark));
-        let rows = self.query(&RANGES, &[&lanes, &lo, &hi, &marks]).await?;
+        let (alike, sources) = (of(|c| Some(number(c.alike))), of(|c| c.source.map(|id| number(id.0))));
+        let rows = self.query(&RANGES, &[&lanes, &lo, &hi, &marks, &alike, &sources]).await?;
         for (claim, row) in claims.iter().zip(&rows) {
             let rows = count(row, 0)?;
             if rows != claim.said {
                 let (text, said) = (&claim.text, claim.said);
                 problems.push(format!("{text} says {said} events, the rows say {rows}"));
+            }
+            if get(row, 1)? {
+                let (text, source) =
+                    (&claim.text, claim.source.map_or_else(|| "none".to_owned(), |id| id.to_string()));
+                problems.push(format!("{text} asks source {source}, its events do not"));
             }
         }
         Ok(())
@@ -252,6 +291,9 @@ impl View<'_> {
             )),
             (None, Some(_)) => problems.push(format!("lane {id}: it has a lease entry without running")),
             _ => {}
+        }
+        if at.entries.due.is_some() && at.entries.source != lane.source() {
+            problems.push(format!("lane {id}: it waits for another source than it is entered for"));
         }
         let priorities = self.find_queue(&at.key).map_or(0, |queue| queue.priorities);
         let priority = at.entries.priority;

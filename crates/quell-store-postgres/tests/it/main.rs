@@ -1,5 +1,5 @@
 //! One integration binary: the shared suite on a real server and through a pooler, servers that are restarted and killed,
-//! processes that are killed, events in callers' own transactions, and what must be refused with a reason.
+//! processes that are killed, sources, events in callers' own transactions, and what must be refused with a reason.
 
 #![expect(clippy::disallowed_methods, reason = "tests with a real server wait for it and measure it")]
 
@@ -8,6 +8,7 @@ mod faults;
 mod kill;
 mod pooler;
 mod restart;
+mod sources;
 mod transact;
 mod wake;
 mod world;

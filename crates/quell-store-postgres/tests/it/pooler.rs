@@ -45,6 +45,11 @@ promises! {
         requests_that_cross_several_lanes_in_opposite_order_all_end;
     options:
         only_one_of_many_finds_the_lane_idle;
+    sources:
+        claimers_that_race_never_exceed_the_limit,
+        a_half_open_breaker_lets_one_lane_go_and_a_good_answer_closes_it,
+        a_kept_answer_is_given_again_and_costs_no_token,
+        sources_and_their_state_survive_a_restart;
     unknowns:
         claims_of_one_id_at_once_get_the_same,
         settles_sent_at_once_are_answered_each_by_itself;

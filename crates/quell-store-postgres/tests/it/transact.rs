@@ -10,9 +10,9 @@ use quell_core::store::Store;
 use quell_core::window::Window;
 use quell_store_postgres::PostgresStore;
 use quell_store_tests::builders::{
-    SUCCEEDED, append_one, claim_all, claim_none, event, ids, refused, settle,
+    SUCCEEDED, append_one, claim_all, claim_none, declare, event, ids, rate, refused, settle,
 };
-use quell_store_tests::reads::{all_runs, changes, totals, trail_of, verify};
+use quell_store_tests::reads::{all_runs, changes, source_row, totals, trail_of, verify};
 use quell_test_servers::postgres_url;
 use tokio_postgres::Client;
 
@@ -162,5 +162,28 @@ async fn what_cannot_be_accepted_is_refused_before_anything_is_written() {
     place.store.append_in(&transaction, &new("fine")).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(claim_all(&*place.store).await.iter().map(ids).collect::<Vec<_>>(), [["fine"]]);
+    place.end().await;
+}
+
+#[tokio::test]
+async fn an_event_of_an_unknown_source_is_refused_and_one_of_a_known_source_waits_for_it() {
+    let mut place = Place::new().await;
+    let governed = |id: &str| event("orders", "k").id(id).queue_source("shop").build();
+    let transaction = place.client.transaction().await.unwrap();
+    let error = refused(place.store.append_in(&transaction, &governed("e1")).await, ErrorKind::Invalid);
+    assert!(error.detail.contains("shop"), "{error}");
+    // The refusal is the store's own: the caller's transaction goes on.
+    transaction.batch_execute("SELECT 1").await.unwrap();
+    transaction.rollback().await.unwrap();
+    declare(&*place.store, "shop", rate(1, 1)).await;
+    append_one(&*place.store, event("orders", "other").queue_source("shop")).await;
+    assert_eq!(claim_all(&*place.store).await.len(), 1, "the only token");
+    let transaction = place.client.transaction().await.unwrap();
+    place.store.append_in(&transaction, &governed("e2")).await.unwrap();
+    transaction.commit().await.unwrap();
+    claim_none(&*place.store).await;
+    assert_eq!(source_row(&*place.store, "", "shop").await.waiting, 1);
+    place.store.advance(Duration::from_secs(65)).await.unwrap();
+    assert_eq!(claim_all(&*place.store).await.iter().map(ids).collect::<Vec<_>>(), [["e2"]]);
     place.end().await;
 }

@@ -1,7 +1,7 @@
 //! Rows in ordered maps behind one lock. Every few transactions it says that somebody else was faster, so that every verb
 //! is also begun anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,10 +11,11 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::{Clock, Timestamp};
 use quell_core::error::StoreResult;
-use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{Declaration, Source, SourceId};
 use quell_core::store::{Description, Durability, Purge, Swept, Wakeups};
 use quell_core::totals::Totals;
 use quell_core::working_set::{Inhabited, LaneSums, Trail, WorkingSet};
@@ -59,10 +60,12 @@ impl Backend for Plain {
         let queues = all.set.queues.keys().map(|(tenant, queue)| {
             let mine = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
             let entries = || all.entries.iter().filter(|(key, _)| mine(key)).map(|(_, e)| *e);
-            let level = |priority: u8| {
-                let of_level = entries().filter(|e| e.priority == priority);
-                of_level.filter_map(|e| e.due).min().map(|due| (priority, due))
+            let levels = |source: Option<SourceId>| -> Vec<(u8, Timestamp)> {
+                let of_source = || entries().filter(|e| e.source == source);
+                let first = |p: u8| of_source().filter(|e| e.priority == p).filter_map(|e| e.due).min();
+                (0..10).filter_map(|p| Some((p, first(p)?))).collect()
             };
+            let sources: BTreeSet<SourceId> = entries().filter_map(|e| e.source).collect();
             let paused =
                 |tenant: Option<Tenant>| all.set.paused_queues.contains_key(&(queue.clone(), tenant));
             let schedules = all.set.schedules.values();
@@ -72,14 +75,15 @@ impl Backend for Plain {
                 queue: queue.clone(),
                 paused: paused(None) || paused(Some(tenant.clone())),
                 running: entries().filter(|e| e.lease.is_some()).count() as u64,
-                levels: (0..10).filter_map(level).collect(),
+                levels: levels(None),
+                governed: sources.into_iter().map(|id| (id, levels(Some(id)))).collect(),
                 first_lease: entries().filter_map(|e| e.lease).min(),
                 later_lease: entries().filter_map(|e| e.lease).filter(|at| *at > now).min(),
                 first_aside: all.set.aside.iter().filter(|a| mine(&a.event.lane)).map(|a| a.look_at).min(),
                 first_fire: fires.filter_map(|s| s.next_at).min(),
             }
         });
-        Ok(Outlook { now, queues: queues.collect() })
+        Ok(Outlook { now, queues: queues.collect(), sources: all.set.sources.clone() })
     }
 
     async fn inspect(&self, request: Inspect) -> StoreResult<Inspected> {
@@ -93,6 +97,10 @@ impl Backend for Plain {
         let Everything { set, entries, .. } = &mut *all;
         entries.retain(|key, _| set.lanes.contains_key(key));
         Ok(())
+    }
+
+    async fn forget_answers(&self) -> StoreResult<bool> {
+        Ok(self.all.lock().await.set.forget_answers(self.clock.now()))
     }
 
     fn ring(&self, _: Timestamp) {
@@ -144,6 +152,10 @@ impl PlainRows {
     }
 }
 
+fn declaration(set: &WorkingSet, name: &SourceName) -> Option<Declaration> {
+    set.declarations.get(name).map(|rules| Declaration { name: name.clone(), rules: *rules })
+}
+
 fn of_queues<'q>(queues: &'q [(Tenant, QueueName)]) -> impl Fn(&Tenant, &QueueName) -> bool + 'q {
     |tenant, queue| queues.iter().any(|(t, q)| t == tenant && q == queue)
 }
@@ -168,6 +180,7 @@ impl Rows for PlainRows {
             let mut of_pick = self.at(|key, _, e| {
                 key.tenant == pick.tenant
                     && key.queue == pick.queue
+                    && e.source == pick.source
                     && e.priority == pick.priority
                     && e.due.is_some_and(|at| at <= self.now)
             });
@@ -277,6 +290,24 @@ impl Rows for PlainRows {
         }
         if want.pauses {
             found.pauses = set.paused_queues.clone();
+        }
+        found.sources.extend(want.sources.iter().filter_map(|id| set.sources.get(id).cloned()));
+        for (tenant, name) in &want.governing {
+            let own = |s: &&Source| s.name == *name && (s.tenant == *tenant || s.tenant.is_none());
+            found.sources.extend(set.sources.values().filter(own).cloned());
+            found.declarations.extend(declaration(set, name));
+        }
+        if let Some(name) = &want.declared {
+            found.sources.extend(set.sources.values().filter(|s| s.name == *name).cloned());
+            found.declarations.extend(declaration(set, name));
+            found.declared = set.declarations.len();
+        }
+        if let Some(place) = &want.answer {
+            let of_source = || set.cache.iter().filter(|((source, _), _)| *source == place.0);
+            found.answer = set.cache.get(place).cloned();
+            found.answers = of_source().count();
+            let others = of_source().filter(|(at, _)| *at != place);
+            found.next_over = others.min_by_key(|(_, row)| row.expires_at).map(|((_, key), _)| key.clone());
         }
         let first = self.all.last + 1;
         self.all.last += numbers as u64;
@@ -390,6 +421,25 @@ impl Rows for PlainRows {
         for place in changes.gone_pauses {
             set.paused_queues.remove(&place);
         }
+        for source in changes.new_sources {
+            assert!(set.sources.insert(source.id, source).is_none(), "a new source replaces none");
+        }
+        for source in changes.sources {
+            assert!(set.sources.insert(source.id, source).is_some(), "a changed source is there");
+        }
+        for Declaration { name, rules } in changes.declarations {
+            set.declarations.insert(name, rules);
+        }
+        for name in changes.gone_declarations {
+            set.declarations.remove(&name);
+        }
+        for row in changes.answers {
+            set.cache.insert((row.source, row.key.clone()), row);
+        }
+        for place in changes.gone_answers {
+            set.cache.remove(&place).expect("an answer that goes is there");
+        }
+        set.cache.retain(|(source, _), _| !changes.emptied.contains(source));
         for (key, id) in changes.erased {
             set.lanes.remove(&key);
             entries.remove(&key);

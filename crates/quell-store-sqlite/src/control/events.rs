@@ -11,7 +11,8 @@ use quell_core::lane::{self, Gone};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
 use quell_core::store::{
-    Controlled, Purge, PurgeWhat, Redrive, RedriveTo, not_buffered, too_large_to_redrive, too_many_queued,
+    Controlled, Purge, PurgeWhat, Redrive, RedriveTo, mixed_sources, not_buffered, too_large_to_redrive,
+    too_many_queued,
 };
 use rusqlite::OptionalExtension;
 use rusqlite::types::Value;
@@ -21,7 +22,7 @@ use crate::append::{find_event, gone, mark};
 use crate::aside;
 use crate::claim::key_of;
 use crate::error::not_done;
-use crate::rows::{LaneRow, RunRecord, at, extra_value, number, state_code, time};
+use crate::rows::{LaneRow, RunRecord, at, extra_value, maybe_source, number, state_code, time};
 use crate::settle::{Member, Report, apply, members, part};
 use crate::tx::Tx;
 
@@ -82,6 +83,10 @@ pub(super) fn redrive(tx: &mut Tx<'_, '_>, actor: &str, request: &Redrive) -> St
     let large = chosen.len() > limits::BATCH_EVENTS_MAX as usize || bytes > limits::BATCH_BYTES_MAX;
     if request.to == RedriveTo::Head && large && chosen.len() > 1 {
         return Err(too_large_to_redrive(id, chosen.len() as u64));
+    }
+    let several = chosen.iter().any(|m| m.source != chosen[0].source);
+    if request.to == RedriveTo::Head && several {
+        return Err(mixed_sources(id));
     }
     let done = put_back(tx, actor, request, row, record, &chosen).map_err(|e| not_done(&e))?;
     Ok(Controlled { changed: true, events: chosen.len() as u64, run: Some(done), more: false })
@@ -170,7 +175,7 @@ fn as_new(
             new.priority = found.get::<_, Option<u8>>(2)?.unwrap_or(limits::PRIORITY_DEFAULT);
             Ok(new)
         })?;
-        row.lane.append(tx.now, seq, &new, || run);
+        row.lane.append(tx.now, seq, &new, member.source, || run);
         let sql = "UPDATE event SET seq = ?3, mark = NULL, was_seq = ?2 WHERE lane_id = ?1 AND seq = ?2";
         tx.execute(sql, [number(lane), number(member.seq), number(seq)])?;
         last = seq;
@@ -398,10 +403,14 @@ pub(super) fn delete(
 fn take_out(tx: &mut Tx<'_, '_>, actor: &str, found: Buffered) -> rusqlite::Result<RunId> {
     let Buffered { row, seq, bytes, received_at, .. } = found;
     let (lane, open) = (row.lane.id, row.lane.open.expect("a buffered event is in the open run"));
-    let sql = "SELECT min(seq) FROM event WHERE lane_id = ?1 AND seq >= ?2 AND seq <> ?3 AND mark IS NULL";
-    let rest_lo = tx.connection.prepare_cached(sql)?.query_row((lane, open.lo, seq), |row| row.get(0))?;
+    let sql = "SELECT seq, source FROM event WHERE lane_id = ?1 AND seq >= ?2 AND seq <> ?3 AND mark IS NULL
+               ORDER BY seq LIMIT 1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, maybe_source(row, 1)?));
+    let mut statement = tx.connection.prepare_cached(sql)?;
+    let rest = statement.query_row((lane, open.lo, seq), read).optional()?;
+    let (rest_lo, rest_source) = (rest.map(|(lo, _)| lo), rest.and_then(|(_, source)| source));
     let (first_at, last_at) = (received_at, received_at);
-    let gone = Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo };
+    let gone = Gone { lo: seq, hi: seq, count: 1, bytes, first_at, last_at, rest_lo, rest_source };
     let queue = row.queue_id;
     let run = discard(tx, actor, row, gone, Change::Deleted)?;
     tx.set_next(queue)?;

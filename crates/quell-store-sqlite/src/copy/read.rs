@@ -9,6 +9,7 @@ use quell_core::batch::RunId;
 use quell_core::copy::{Counts, Frame, LaneRow};
 use quell_core::event::{Fingerprint, LaneKey, QueueName, Tenant};
 use quell_core::limits;
+use quell_core::source::{CacheRow, SourceId};
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension};
@@ -17,19 +18,23 @@ use crate::aside::{SCHEDULE_COLUMNS, Waiting, read_schedule};
 use crate::claim::key_of;
 use crate::inspect::history::Recorded;
 use crate::rows::{self, RunRecord, from_json, time};
+use crate::sources::{declarations, read_answer, read_source};
 use crate::tx::{Facts, LANE_BY_ID, QUEUE_BY_ID, QueueRow, facts, queue_pauses};
 
 const LANES: &str = concat!(include_str!("../../sql/lane.sql"), "WHERE id > ?1 ORDER BY id LIMIT ?2");
 const QUEUES: &str = concat!(include_str!("../../sql/queue.sql"), "ORDER BY tenant, name");
 const EVENTS: &str =
-    "SELECT seq, id, received_at, headers, payload, was_seq, mark, priority, fingerprint FROM event
+    "SELECT seq, id, received_at, headers, payload, was_seq, mark, priority, fingerprint, source FROM event
     WHERE lane_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
-const ASIDES: &str = "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload,
+const ASIDES: &str =
+    "SELECT number, key, id, given, ready_at, priority, window, policy, headers, payload, source,
            queue_id, accepted_at, look_at
     FROM aside WHERE number > ?1 ORDER BY number LIMIT ?2";
 const TRAIL: &str = "SELECT id, at, queue_id, lane_id, run, change, from_state, to_state, attempt, token, worker, prior_worker,
            upto_seq, next_at, actor, other_run, verdict
     FROM audit WHERE id > ?1 ORDER BY id LIMIT ?2";
+const ANSWERS: &str = "SELECT source, key, value, kept_at, expires_at, flight FROM answer
+    WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?3";
 /// A page ends when its payloads reach this.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -109,7 +114,10 @@ pub(super) fn frame(connection: &Connection) -> rusqlite::Result<Frame> {
         audit: count("audit")?,
     };
     let totals = queues.into_iter().map(|queue| (queue.tenant, queue.name, queue.totals)).collect();
-    Ok(Frame { now, last_number, totals, pauses, schedules, counts })
+    let declarations = declarations(&snapshot)?;
+    let mut statement = snapshot.prepare_cached("SELECT body FROM source ORDER BY id")?;
+    let sources = statement.query_map([], read_source)?.collect::<rusqlite::Result<_>>()?;
+    Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
 }
 
 pub(super) fn lanes(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<LaneRow>> {
@@ -146,7 +154,7 @@ pub(super) fn events(
         let print: Option<[u8; 16]> = row.get(8)?;
         let print = print.map_or_else(|| event.payload.fingerprint(), Fingerprint);
         let priority = row.get::<_, Option<u8>>(7)?.unwrap_or(limits::PRIORITY_DEFAULT);
-        events.push(Kept { event, mark: row.get(6)?, priority, print });
+        events.push(Kept { event, mark: row.get(6)?, priority, print, source: rows::maybe_source(row, 9)? });
     }
     Ok(events)
 }
@@ -195,17 +203,35 @@ pub(super) fn asides(connection: &Connection, after: u64, most: usize) -> rusqli
     while bytes < PAGE_BYTES
         && let Some(row) = rows.next()?
     {
-        let waiting = Waiting::read(row, names.queue(row.get(10)?)?)?;
+        let waiting = Waiting::read(row, names.queue(row.get(11)?)?)?;
         bytes += waiting.event.payload.len();
         asides.push(Aside {
             number: waiting.number,
             event: waiting.event,
-            accepted_at: time(row, 11)?,
+            accepted_at: time(row, 12)?,
             ready_at: time(row, 4)?,
-            look_at: time(row, 12)?,
+            look_at: time(row, 13)?,
         });
     }
     Ok(asides)
+}
+
+pub(super) fn cached(
+    connection: &Connection,
+    after: Option<(SourceId, String)>,
+    most: usize,
+) -> rusqlite::Result<Vec<CacheRow>> {
+    let (source, key) = after.map_or((0, String::new()), |(source, key)| (source.0, key));
+    let mut statement = connection.prepare_cached(ANSWERS)?;
+    let mut rows = statement.query((source, key, most))?;
+    let (mut answers, mut bytes) = (Vec::new(), 0);
+    while bytes < PAGE_BYTES
+        && let Some(row) = rows.next()?
+    {
+        bytes += row.get_ref(2)?.as_str_or_null()?.map_or(0, str::len);
+        answers.push(read_answer(row)?);
+    }
+    Ok(answers)
 }
 
 pub(super) fn trail(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<Trail>> {

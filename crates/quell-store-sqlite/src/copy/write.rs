@@ -22,9 +22,11 @@ use rusqlite::types::Value;
 use crate::aside;
 use crate::error::not_done;
 use crate::rows::{
-    self, at, change_code, encode, maybe_at, maybe_number, maybe_text, number, small, state_code, to_json,
+    self, at, change_code, encode, maybe_at, maybe_number, maybe_source_value, maybe_text, number, small,
+    state_code, to_json,
 };
 use crate::settle::{Report, write_run};
+use crate::sources::put_answer;
 use crate::tx::Tx;
 
 /// Runs that have no place in the order of ending yet are behind all numbers that are ever given.
@@ -73,6 +75,7 @@ fn put(tx: &mut Tx<'_, '_>, row: &Row) -> rusqlite::Result<()> {
         Row::Step(run, step) => put_step(tx, run.lane, run.number, step),
         Row::Aside(aside) => put_aside(tx, aside),
         Row::Trail(trail) => put_trail(tx, trail),
+        Row::Cached(row) => put_answer(tx, row),
     }
 }
 
@@ -99,8 +102,8 @@ fn put_lane(tx: &mut Tx<'_, '_>, row: &LaneRow) -> rusqlite::Result<()> {
 
 fn put_event(tx: &mut Tx<'_, '_>, lane: u64, kept: &Kept) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO event
-                 (lane_id, seq, id, fingerprint, received_at, headers, payload, mark, was_seq, priority)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                 (lane_id, seq, id, fingerprint, received_at, headers, payload, mark, was_seq, priority, source)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     let event = &kept.event;
     let priority = Some(kept.priority).filter(|priority| *priority != limits::PRIORITY_DEFAULT);
     let values = [
@@ -114,6 +117,7 @@ fn put_event(tx: &mut Tx<'_, '_>, lane: u64, kept: &Kept) -> rusqlite::Result<()
         maybe_number(kept.mark),
         maybe_number(event.was_seq),
         maybe_number(priority.map(u64::from)),
+        maybe_source_value(kept.source),
     ];
     tx.execute(sql, values).map(|_| ())
 }
@@ -143,7 +147,8 @@ fn put_aside(tx: &mut Tx<'_, '_>, aside: &Aside) -> rusqlite::Result<()> {
     let queue = tx.queue_id(&event.lane.tenant, &event.lane.queue)?;
     let mut values = aside::values(aside.number, queue, event, aside.accepted_at, aside.ready_at);
     values[7] = at(aside.look_at);
-    let sql = "INSERT OR REPLACE INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    let sql =
+        "INSERT OR REPLACE INTO aside VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     tx.execute(sql, values).map(|_| ())
 }
 
@@ -203,12 +208,27 @@ fn take_frame(tx: &mut Tx<'_, '_>, frame: &Frame) -> rusqlite::Result<()> {
     for row in &frame.schedules {
         put_schedule(tx, row)?;
     }
+    take_sources(tx, frame)?;
     order_runs(tx)?;
     // Nothing has been looked at by the retention of this file.
     tx.execute("UPDATE meta SET run_mark = 0", [])?;
     set_queues(tx, frame)?;
     tx.wake = true;
     Ok(())
+}
+
+/// Before the queues get their times, which depend on what sources let go.
+fn take_sources(tx: &mut Tx<'_, '_>, frame: &Frame) -> rusqlite::Result<()> {
+    tx.forget_sources();
+    tx.execute("DELETE FROM declaration", [])?;
+    for declaration in &frame.declarations {
+        tx.put_declaration(declaration)?;
+    }
+    tx.execute("DELETE FROM source", [])?;
+    for source in &frame.sources {
+        tx.put_source_row(source)?;
+    }
+    tx.execute("DELETE FROM answer WHERE source NOT IN (SELECT id FROM source)", []).map(|_| ())
 }
 
 /// Store time here is never behind that of the source: leases, windows and backoffs are moments, and go on as they were.
@@ -243,6 +263,7 @@ fn put_schedule(tx: &mut Tx<'_, '_>, row: &ScheduleRow) -> rusqlite::Result<()> 
 #[derive(Default)]
 struct Counted {
     priorities: u64,
+    governed: bool,
     running: u64,
     schedules: u64,
 }
@@ -253,13 +274,15 @@ fn set_queues(tx: &mut Tx<'_, '_>, frame: &Frame) -> rusqlite::Result<()> {
         totals.insert(tx.queue_id(tenant, queue)?, *of);
     }
     let mut counted: HashMap<u64, Counted> = HashMap::new();
-    let sql = "SELECT queue_id, priority, count(lease_at) FROM lane GROUP BY queue_id, priority";
+    let sql =
+        "SELECT queue_id, priority, count(lease_at), max(source) <> 0 FROM lane GROUP BY queue_id, priority";
     let mut statement = tx.connection.prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let of = counted.entry(row.get(0)?).or_default();
         of.priorities |= 1 << row.get::<_, u8>(1)?.min(limits::PRIORITY_MAX);
         of.running += row.get::<_, u64>(2)?;
+        of.governed |= row.get::<_, bool>(3)?;
     }
     let mut statement = tx.connection.prepare("SELECT queue_id, count(*) FROM schedule GROUP BY queue_id")?;
     let mut rows = statement.query([])?;
@@ -269,10 +292,11 @@ fn set_queues(tx: &mut Tx<'_, '_>, frame: &Frame) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare("SELECT id FROM queue")?;
     let queues: Vec<u64> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     for id in queues {
-        let Counted { priorities, running, schedules } = counted.remove(&id).unwrap_or_default();
+        let Counted { priorities, governed, running, schedules } = counted.remove(&id).unwrap_or_default();
         let row = tx.queue(id)?;
         row.totals = totals.remove(&id).unwrap_or_default();
         row.priorities = priorities | 1 << limits::PRIORITY_DEFAULT;
+        row.governed = governed;
         row.running = running;
         row.schedules = schedules;
         // The next claim says what the bound is.

@@ -15,6 +15,7 @@ pub(super) fn check(request: &Inspect) -> StoreResult<()> {
         Inspect::Runs(filter) if filter.key.is_some() => (&filter.cursor, runs_of_key as Form),
         Inspect::Runs(filter) => (&filter.cursor, runs as Form),
         Inspect::Audit(filter) => (&filter.cursor, is_number as Form),
+        Inspect::Sources(filter) => (&filter.cursor, is_number as Form),
         _ => return Ok(()),
     };
     match cursor {
@@ -37,7 +38,7 @@ fn by_key(text: &str) -> bool {
 }
 
 fn walk(text: &str) -> bool {
-    Walk::parse(text).is_some() && text.split('.').count() == 4
+    Walk::parse(text).is_some() && text.split('.').count() == 5
 }
 
 fn ended(text: &str) -> bool {
@@ -60,9 +61,11 @@ mod tests {
 
     #[test]
     fn every_form_that_is_given_is_known_and_others_are_not() {
-        assert!(walk("0.1.-5.7") && runs("0.1.-5.7.2") && runs("f.91") && is_number("36") && by_key("3.a.b"));
+        assert!(
+            walk("0.1.0.-5.7") && runs("0.1.0.-5.7.2") && runs("f.91") && is_number("36") && by_key("3.a.b")
+        );
         assert!(runs_of_key("k.20") && runs_of_key("f.91") && by_key("3."));
-        for bad in ["", "x", "f.", "f.x", "1.2", "0.1.2.x", "0.1.2.3.x", "k."] {
+        for bad in ["", "x", "f.", "f.x", "1.2", "0.1.2.3", "0.1.2.3.x", "0.1.2.3.4.x", "k."] {
             assert!(!walk(bad) && !runs(bad) && !is_number(bad) && !runs_of_key(bad), "{bad}");
         }
         assert!(!by_key("x.a") && !by_key("3"));

@@ -147,7 +147,7 @@ impl View<'_> {
     ) -> rusqlite::Result<Option<String>> {
         let cursor = filter.cursor.as_deref();
         let start = cursor.and_then(Walk::parse).unwrap_or(Walk::START);
-        let mut listed: usize = cursor.and_then(|c| c.split('.').nth(4)?.parse().ok()).unwrap_or(0);
+        let mut listed: usize = cursor.and_then(|c| c.split('.').nth(5)?.parse().ok()).unwrap_or(0);
         let queues = self.matching(filter.tenant.as_ref(), filter.queue.as_ref());
         let (mut next, mut last) = (None, start);
         self.walk(&queues, start, Lanes::Busy, |view, row, at| {

@@ -1,7 +1,7 @@
 //! Listings of lanes, and one lane in full.
 //!
 //! Lanes with something to do are found in stages: those held by workers by the index of leases, those that wait by the
-//! index of due times, one priority after the other, and those that an operator paused or a failed run blocked by an
+//! index of due times, one priority after the other and in each one source after the other, and those that an operator paused or a failed run blocked by an
 //! index of their own. The conditions of the stages exclude one another, so no lane is in two of them.
 
 use quell_core::event::LaneKey;
@@ -10,7 +10,7 @@ use quell_core::limits;
 use rusqlite::types::Value;
 
 use super::View;
-use crate::rows::{LaneRow, number};
+use crate::rows::{LaneRow, number, source_code};
 use crate::tx::QueueRow;
 
 /// Lanes that are held by workers.
@@ -18,11 +18,11 @@ pub(super) const LEASED: &str = concat!(
     include_str!("../../sql/lane.sql"),
     "WHERE queue_id = ?1 AND lease_at IS NOT NULL AND (lease_at, id) > (?2, ?3) ORDER BY lease_at, id LIMIT ?4"
 );
-/// Lanes of one priority that wait for their time or for a worker.
+/// Lanes of one priority that wait for their time, for their source or for a worker.
 pub(super) const DUE: &str = concat!(
     include_str!("../../sql/lane.sql"),
-    "WHERE queue_id = ?1 AND priority = ?5 AND due_at IS NOT NULL AND (due_at, id) > (?2, ?3) AND lease_at IS NULL
-     ORDER BY due_at, id LIMIT ?4"
+    "WHERE queue_id = ?1 AND priority = ?5 AND due_at IS NOT NULL AND (source, due_at, id) > (?6, ?2, ?3)
+     AND lease_at IS NULL ORDER BY source, due_at, id LIMIT ?4"
 );
 /// Lanes that are paused or blocked and not held by a worker. The first condition is that of the index, word for word.
 pub(super) const HELD: &str = concat!(
@@ -68,13 +68,14 @@ impl Stage {
     }
 
     /// The place of a lane within this stage.
-    fn value(self, row: &LaneRow) -> i64 {
+    fn place(self, row: &LaneRow) -> Place {
+        let source = if matches!(self, Stage::Due(_)) { source_code(row.source_entry) } else { 0 };
         let entry = match self {
             Stage::Leased => row.lease_entry,
             Stage::Due(_) => row.due_entry,
             Stage::Held => None,
         };
-        entry.map_or(0, |entry| entry.as_millis())
+        Place { source, value: entry.map_or(0, |entry| entry.as_millis()), id: row.lane.id }
     }
 }
 
@@ -90,12 +91,23 @@ pub(super) enum Lanes {
 pub(super) struct Walk {
     stage: usize,
     queue: u64,
+    place: Place,
+}
+
+/// Where a lane stands among those of its stage and queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    source: u64,
     value: i64,
     id: u64,
 }
 
+impl Place {
+    const START: Place = Place { source: 0, value: i64::MIN, id: 0 };
+}
+
 impl Walk {
-    pub(super) const START: Walk = Walk { stage: 0, queue: 0, value: i64::MIN, id: 0 };
+    pub(super) const START: Walk = Walk { stage: 0, queue: 0, place: Place::START };
 
     pub(super) fn parse(text: &str) -> Option<Walk> {
         let mut parts = text.split('.');
@@ -103,13 +115,17 @@ impl Walk {
         Some(Walk {
             stage: part()?.parse().ok()?,
             queue: part()?.parse().ok()?,
-            value: part()?.parse().ok()?,
-            id: part()?.parse().ok().filter(|id| *id < limits::NUMBER_MAX)?,
+            place: Place {
+                source: part()?.parse().ok().filter(|id| *id < limits::NUMBER_MAX)?,
+                value: part()?.parse().ok()?,
+                id: part()?.parse().ok().filter(|id| *id < limits::NUMBER_MAX)?,
+            },
         })
     }
 
     pub(super) fn text(self) -> String {
-        format!("{}.{}.{}.{}", self.stage, self.queue, self.value, self.id)
+        let Place { source, value, id } = self.place;
+        format!("{}.{}.{source}.{value}.{id}", self.stage, self.queue)
     }
 }
 
@@ -136,10 +152,12 @@ impl View<'_> {
             }
             None => Vec::new(),
         };
+        let now = self.now;
+        let source = self.source_for(lane)?;
         Ok(Some(LaneDetail {
-            row: Listed::of(lane, key, self.now, paused.clone()),
-            now: self.now,
-            waiting: Waiting::of(lane, self.now, paused),
+            row: Listed::of(lane, key, now, paused.clone(), source),
+            now,
+            waiting: Waiting::of(lane, now, paused, source),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -185,14 +203,14 @@ impl View<'_> {
             let left = |queue: &&QueueRow| nth > start.stage || queue.id >= start.queue;
             for queue in queues.iter().filter(left).filter(|queue| stage.is_of(queue)) {
                 let resumed = nth == start.stage && queue.id == start.queue;
-                let (mut value, mut id) = if resumed { (start.value, start.id) } else { (i64::MIN, 0) };
+                let mut place = if resumed { start.place } else { Place::START };
                 loop {
-                    let rows = self.chunk(stage, queue.id, value, id)?;
+                    let rows = self.chunk(stage, queue.id, place)?;
                     let full = rows.len() == CHUNK;
                     for row in rows {
                         let row = self.with_worker(row)?;
-                        (value, id) = (stage.value(&row), row.lane.id);
-                        if !visit(self, row, Walk { stage: nth, queue: queue.id, value, id })? {
+                        place = stage.place(&row);
+                        if !visit(self, row, Walk { stage: nth, queue: queue.id, place })? {
                             return Ok(());
                         }
                     }
@@ -206,12 +224,14 @@ impl View<'_> {
     }
 
     /// The next lanes of a stage behind this place.
-    fn chunk(&self, stage: Stage, queue: u64, value: i64, id: u64) -> rusqlite::Result<Vec<LaneRow>> {
-        let (queue, id, chunk) = (number(queue), number(id), number(CHUNK as u64));
-        let value = Value::Integer(value);
+    fn chunk(&self, stage: Stage, queue: u64, place: Place) -> rusqlite::Result<Vec<LaneRow>> {
+        let (queue, id, chunk) = (number(queue), number(place.id), number(CHUNK as u64));
+        let (value, source) = (Value::Integer(place.value), number(place.source));
         let (sql, values) = match stage {
             Stage::Leased => (LEASED, vec![queue, value, id, chunk]),
-            Stage::Due(priority) => (DUE, vec![queue, value, id, chunk, Value::Integer(priority.into())]),
+            Stage::Due(priority) => {
+                (DUE, vec![queue, value, id, chunk, Value::Integer(priority.into()), source])
+            }
             Stage::Held => (HELD, vec![queue, id, chunk]),
         };
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -265,9 +285,10 @@ impl View<'_> {
         Ok(Page { items, next: None })
     }
 
-    pub(super) fn listed(&self, row: &LaneRow) -> rusqlite::Result<Listed> {
+    pub(super) fn listed(&mut self, row: &LaneRow) -> rusqlite::Result<Listed> {
         let paused = self.queue(row.queue_id).and_then(|queue| self.paused_by(queue));
-        Ok(Listed::of(&row.lane, &self.lane_key(row)?, self.now, paused))
+        let (key, now) = (self.lane_key(row)?, self.now);
+        Ok(Listed::of(&row.lane, &key, now, paused, self.source_for(&row.lane)?))
     }
 }
 
@@ -295,9 +316,9 @@ mod tests {
 
     #[test]
     fn cursors_come_back_as_they_were() {
-        let walk = Walk { stage: 7, queue: 3, value: -5, id: 42 };
+        let walk = Walk { stage: 7, queue: 3, place: Place { source: 9, value: -5, id: 42 } };
         assert_eq!(Walk::parse(&walk.text()), Some(walk));
-        for bad in ["", "1", "1.2.3", "a.b.c.d", "1.2.3.18446744073709551615"] {
+        for bad in ["", "1", "1.2.3.4", "a.b.c.d.e", "1.2.3.4.18446744073709551615"] {
             assert_eq!(Walk::parse(bad), None, "{bad}");
         }
     }

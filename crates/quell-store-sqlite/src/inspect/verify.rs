@@ -7,9 +7,13 @@ use std::collections::HashMap;
 
 use quell_core::inspect::Verified;
 use quell_core::lane::CurrentRun;
+use quell_core::source::SourceId;
+use rusqlite::OptionalExtension;
 
 use super::View;
-use crate::rows::LaneRow;
+use crate::due::earliest;
+use crate::rows::{LaneRow, maybe_source};
+use crate::sources::looker;
 use crate::tx::QueueRow;
 
 /// Lanes that are not idle, each with everything that waits in it.
@@ -46,7 +50,7 @@ impl View<'_> {
         Ok(Verified { queues: self.queues.len() as u64, events, problems })
     }
 
-    fn count(&self, sql: &str, of: impl rusqlite::Params) -> rusqlite::Result<u64> {
+    pub(super) fn count(&self, sql: &str, of: impl rusqlite::Params) -> rusqlite::Result<u64> {
         self.connection.prepare_cached(sql)?.query_row(of, |row| row.get(0))
     }
 
@@ -87,9 +91,10 @@ impl View<'_> {
                 problems.push(format!("queue {name}: the counter says {said} {what}, the rows say {rows}"));
             }
         }
-        let earliest = crate::claim::earliest(self.connection, queue)?;
+        let earliest = earliest(self.connection, queue, &mut looker(self.connection, self.now))?;
+        // A source lets lanes go by the mere passing of time; a queue whose own time has come is looked at in any case.
         if let Some(earliest) = earliest
-            && queue.next_at.is_none_or(|next| next > earliest)
+            && queue.next_at.is_none_or(|next| next > earliest.max(self.now))
         {
             problems.push(format!(
                 "queue {name}: something is due at {earliest}, before the queue's own time, and nobody will look"
@@ -129,6 +134,7 @@ impl View<'_> {
                 }
             }
             self.verify_entries(&row, problems);
+            self.verify_sources(&row, problems)?;
         }
         Ok(counted)
     }
@@ -166,6 +172,41 @@ impl View<'_> {
         }
     }
 
+    /// The sources of a lane's runs against those of their events.
+    fn verify_sources(&self, row: &LaneRow, problems: &mut Vec<String>) -> rusqlite::Result<()> {
+        let lane = &row.lane;
+        let differ = |run: u64, said: Option<SourceId>| {
+            format!("{}: it asks {said:?}, its events do not", lane.run_id(run))
+        };
+        if let Some(open) = &lane.open {
+            let sql = "SELECT source FROM event WHERE lane_id = ?1 AND seq >= ?2 AND mark IS NULL
+                       ORDER BY seq LIMIT 1";
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let first = statement.query_row((lane.id, open.lo), |row| maybe_source(row, 0)).optional()?;
+            if first.is_some_and(|first| first != open.source) {
+                problems.push(differ(open.number, open.source));
+            }
+        }
+        for run in lane.fixed_runs() {
+            let sql = "SELECT count(*) FROM event
+                       WHERE lane_id = ?1 AND seq BETWEEN ?2 AND ?3 AND mark IS ?4 AND source IS NOT ?5";
+            let mark = run.marked.then_some(run.number);
+            let source = run.source.map(|id| id.0);
+            if self.count(sql, (lane.id, run.lo, run.hi, mark, source))? > 0 {
+                problems.push(differ(run.number, run.source));
+            }
+        }
+        if row.source_entry != lane.source() {
+            let (id, asks, entry) = (lane.id, lane.source(), row.source_entry);
+            problems.push(format!("lane {id}: it asks {asks:?} and is entered under {entry:?}"));
+        }
+        let governed = self.queue(row.queue_id).is_some_and(|queue| queue.governed);
+        if row.source_entry.is_some() && !governed {
+            problems.push(format!("lane {}: no claim looks for lanes that ask a source", lane.id));
+        }
+        Ok(())
+    }
+
     /// Finished runs against their events, and events against their runs.
     fn verify_ended(&self, problems: &mut Vec<String>) -> rusqlite::Result<()> {
         let sql = "SELECT lane_id, number, count,
@@ -199,7 +240,7 @@ impl View<'_> {
 }
 
 /// Rows that refer to a lane or a run that is not there.
-const CHECKS: [(&str, &str); 4] = [
+const CHECKS: [(&str, &str); 5] = [
     (
         "SELECT DISTINCT lane_id FROM event WHERE lane_id NOT IN (SELECT id FROM lane)",
         "it has events and no row",
@@ -215,5 +256,9 @@ const CHECKS: [(&str, &str); 4] = [
     (
         "SELECT id FROM lane WHERE lease_at IS NOT NULL AND r_number IS NULL",
         "it has a lease entry and no run",
+    ),
+    (
+        "SELECT DISTINCT lane_id FROM event WHERE source IS NOT NULL AND source NOT IN (SELECT id FROM source)",
+        "an event names a source that is not there",
     ),
 ];

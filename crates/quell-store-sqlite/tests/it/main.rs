@@ -1,5 +1,5 @@
 //! One integration binary: the shared suite, real processes killed at random, files that must be refused, backups, events
-//! in callers' own transactions, seals, and what an erase leaves on the disk.
+//! in callers' own transactions, seals, sources, and what an erase leaves on the disk.
 
 mod backup;
 mod contract;
@@ -7,4 +7,5 @@ mod erase;
 mod faults;
 mod kill;
 mod seal;
+mod sources;
 mod transact;

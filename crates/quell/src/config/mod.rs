@@ -19,11 +19,14 @@ mod resolve;
 mod resolver;
 mod schedule;
 mod schema;
+mod source;
 mod store;
 mod value;
 
 #[cfg(test)]
 mod policy_tests;
+#[cfg(test)]
+mod source_tests;
 #[cfg(test)]
 mod tests;
 
@@ -36,12 +39,13 @@ use quell_core::cron::{Cron, Zone};
 use quell_core::event::{AppendPolicy, Key, Payload, QueueName, Tenant};
 use quell_core::limits;
 use quell_core::retry::RetryPolicy;
+use quell_core::source::Declaration;
 use quell_core::store::RunPolicy;
 
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
-    Config, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, WindowConfig,
-    WindowParts, WorkerConfig,
+    BreakerConfig, Config, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig,
+    SourceConfig, WindowConfig, WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use store::{StoreChoice, StoreKind, StoreUrl};
@@ -64,6 +68,9 @@ pub struct Settings {
     /// The schedules of the configuration file, which a worker puts into the store; nothing without a file, and then the
     /// store's schedules are left as they are.
     pub schedules: Option<Vec<ScheduleSettings>>,
+    /// The sources of the configuration file or the program, which are put into the store; empty means that the store's
+    /// are left as they are.
+    pub sources: Vec<Declaration>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.

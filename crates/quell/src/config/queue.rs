@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell_core::event::{AppendPolicy, QueueName};
+use quell_core::event::{AppendPolicy, QueueName, SourceName};
 use quell_core::limits;
 use quell_core::retry::{RetryPolicy, RetryProblem};
+use quell_core::source::Declaration;
 use quell_core::store::RunPolicy;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, nearest};
 use super::handler::resolve_handler;
 use super::policy::{self, NotifyWish};
 use super::raw::{QueueConfig, RetryConfig, WindowConfig};
@@ -32,13 +33,19 @@ const DEBOUNCES_PER_LEASE: u32 = 30;
 /// What queues take from outside their own section.
 pub(super) struct QueueSources {
     worker_concurrency: usize,
+    /// What `[sources]` declares.
+    declared: Vec<Declaration>,
     debounce: Option<Found<Duration>>,
     job_lock_timeout: Option<Found<Duration>>,
 }
 
 impl QueueSources {
     /// Reads the older names even if no queue uses them: a bad value is refused, not kept for a surprise.
-    pub(super) fn read(r: &Resolver<'_>, worker_concurrency: usize) -> Result<Self, ConfigError> {
+    pub(super) fn read(
+        r: &Resolver<'_>,
+        worker_concurrency: usize,
+        declared: Vec<Declaration>,
+    ) -> Result<Self, ConfigError> {
         let seconds = |name| {
             let Some(found) = r.env(name) else { return Ok(None) };
             let value = parse_seconds(found.value).map_err(|problem| r.error(&found, problem))?;
@@ -46,6 +53,7 @@ impl QueueSources {
         };
         Ok(QueueSources {
             worker_concurrency,
+            declared,
             debounce: seconds("DEBOUNCE_SECONDS")?,
             job_lock_timeout: seconds("JOB_LOCK_TIMEOUT_SECONDS")?,
         })
@@ -61,7 +69,6 @@ pub(super) fn resolve_queue(
     name: QueueName,
     mut file: QueueConfig,
 ) -> Result<(QueueSettings, Option<NotifyWish>), ConfigError> {
-    r.refuse_later(&file.source, "source")?;
     let path = |setting: &str| format!("queues.{shown}.{setting}");
     let defaults = QueueSettings::defaults(name.clone());
     let transcripts = name.as_str() == "transcripts";
@@ -115,6 +122,7 @@ pub(super) fn resolve_queue(
     };
     let handler = resolve_handler(r, &path("handler"), file.handler)?;
     let notify = policy::notify(r, &path("notify"), file.notify)?;
+    let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
 
     let window = Window { policy: wait, max_events: as_u32(max_events), max_bytes };
     let settings = QueueSettings {
@@ -125,6 +133,7 @@ pub(super) fn resolve_queue(
             lane_events: u64::try_from(lane_events).unwrap_or(u64::MAX),
             overflow,
             content_dedupe,
+            source,
         }),
         run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running, rules, notify: None }),
         retry,
@@ -133,6 +142,29 @@ pub(super) fn resolve_queue(
         handler,
     };
     Ok((settings, notify))
+}
+
+/// The source of a queue; it must be declared in the same file.
+fn governed_by(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<String>>,
+    declared: &[Declaration],
+) -> Result<Option<SourceName>, ConfigError> {
+    let Some(written) = file else {
+        r.note(setting, "none", &Origin::Default);
+        return Ok(None);
+    };
+    let found = r.placed(written);
+    let Some(known) = declared.iter().find(|d| d.name.as_str() == found.value) else {
+        let help = match nearest(&found.value, declared.iter().map(|d| d.name.as_str())) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("add a section [sources.{}]", found.value),
+        };
+        return Err(r.error(&found, format!("there is no source {:?}", found.value)).help(help));
+    };
+    r.note(setting, known.name.as_str(), &found.origin);
+    Ok(Some(known.name.clone()))
 }
 
 fn switch(r: &mut Resolver<'_>, setting: &str, file: Option<Written<bool>>) -> bool {
@@ -298,7 +330,7 @@ fn float(
 }
 
 /// The older systems wrote plain seconds, with decimals if they liked.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let problem = || format!("{text:?} is not a number of seconds, 0 or more; write for example 2 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| problem())?;
     let exact = Duration::try_from_secs_f64(seconds).map_err(|_| problem())?;

@@ -40,8 +40,12 @@ pub struct Config {
     #[schemars(with = "BTreeMap<String, ScheduleConfig>")]
     pub schedules: BTreeMap<toml::Spanned<String>, ScheduleConfig>,
 
-    #[schemars(skip)]
-    pub(super) sources: Later,
+    /// Outside parties with limits of their own, shared by all workers of the store. See `[sources.NAME]`. A worker with
+    /// such sections puts them into the store when it starts, where they are in force for every process at once, and
+    /// takes those away that are not in its file; a file without any leaves the store's sources as they are.
+    #[schemars(with = "BTreeMap<String, SourceConfig>")]
+    pub sources: BTreeMap<toml::Spanned<String>, SourceConfig>,
+
     #[schemars(skip)]
     pub(super) endpoints: Later,
     #[schemars(skip)]
@@ -143,8 +147,43 @@ pub struct QueueConfig {
     /// another queue, in the transaction that ends the run. Default: nobody.
     pub notify: Option<Written<NotifyConfig>>,
 
-    #[schemars(skip)]
-    pub(super) source: Later,
+    /// The source that governs the runs of this queue: a run waits, without a worker, a lease or an attempt, until the
+    /// source lets it go. It must be in this file. An event may name another one. Default: none.
+    pub source: Option<Written<String>>,
+}
+
+/// `[sources.NAME]`: the name has at most 64 characters of `a-z`, `0-9`, `.`, `_` and `-`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SourceConfig {
+    /// Requests per minute in the long run, 1 to 6000000. The claim of a run takes one token, every further request of the
+    /// governed client its own. Default: no limit.
+    #[schemars(range(min = 1, max = 6_000_000))]
+    pub rate_limit_per_minute: Option<Written<i64>>,
+    /// Requests at once after a rest, 1 to 10000. Default `1`.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub burst: Option<Written<i64>>,
+    /// When the source is left alone because it does not work.
+    pub breaker: BreakerConfig,
+    /// Answers that the governed client fetched are kept this long; what the answer itself says may shorten it. Environment
+    /// `CACHE_TTL_SECONDS` for all sources. Default `"1h"`.
+    pub cache_ttl: Option<Written<DurationText>>,
+    /// Whether answers are kept at all. Environment `CACHE_ENABLED` (`true` or `false`) for all sources. Default `true`.
+    pub cache: Option<Written<bool>>,
+    /// One source for all tenants together; otherwise each tenant has a bucket, a breaker and answers of its own. Default
+    /// `false`.
+    pub shared: Option<Written<bool>>,
+}
+
+/// `breaker = { … }`: after so many faults in a row nobody is let go for the cooldown, then one run probes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakerConfig {
+    /// Faults in a row that open it, 1 to 1000. Default `5`.
+    #[schemars(range(min = 1, max = 1000))]
+    pub failures: Option<Written<i64>>,
+    /// How long nobody is let go, `"24h"` at the most. Default `"5m"`.
+    pub cooldown: Option<Written<DurationText>>,
 }
 
 /// `notify = { … }`

@@ -18,6 +18,7 @@ use super::queue::{QueueSources, resolve_queue};
 use super::raw::{QueueConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
+use super::source::resolve_source;
 use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
@@ -53,7 +54,6 @@ impl Settings {
         let config = config.unwrap_or_default();
         let mut r = Resolver { source, env: input.env, explained: Vec::new() };
         for (later, name) in [
-            (&config.sources, "[sources]"),
             (&config.endpoints, "[endpoints]"),
             (&config.admin_listen, "admin_listen"),
             (&config.chat, "[chat]"),
@@ -78,7 +78,13 @@ impl Settings {
         )?;
         let worker = r.worker(&input.flags, config.worker)?;
 
-        let sources = QueueSources::read(&r, worker.concurrency)?;
+        let mut declared = Vec::new();
+        for (key, source) in config.sources {
+            let span = key.span();
+            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            declared.push(resolve_source(&mut r, &name, source)?);
+        }
+        let sources = QueueSources::read(&r, worker.concurrency, declared.clone())?;
         let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
             let span = key.span();
@@ -115,6 +121,7 @@ impl Settings {
             retention,
             queues,
             schedules: has_file.then_some(schedules),
+            sources: declared,
             default_queue,
             warnings,
             special,

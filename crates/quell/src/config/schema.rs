@@ -7,7 +7,8 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use super::raw::{
-    Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, SourceConfig,
+    WindowParts, WorkerConfig,
 };
 
 /// The JSON Schema of `quell.toml`, for editors.
@@ -33,6 +34,8 @@ pub fn reference() -> String {
     page.push_str(&table::<ExecConfig>("`handler = { … }`"));
     page.push_str(&table::<NotifyConfig>("`notify = { … }`"));
     page.push_str(&table::<ScheduleConfig>("`[schedules.NAME]`"));
+    page.push_str(&table::<SourceConfig>("`[sources.NAME]`"));
+    page.push_str(&table::<BreakerConfig>("`breaker = { … }`"));
     page
 }
 
@@ -104,7 +107,7 @@ mod tests {
             check(name, part, &mut seen);
         }
         assert!(seen > 35, "{seen}");
-        assert!(schema["properties"].get("sources").is_none(), "what is refused is not offered by editors");
+        assert!(schema["properties"].get("endpoints").is_none(), "what is refused is not offered by editors");
         assert_eq!(schema["additionalProperties"], false);
     }
 

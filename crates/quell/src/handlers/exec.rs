@@ -4,7 +4,7 @@
 //! nothing of an event is ever interpreted. The program sees an allow-list of our environment and the `QUELL_…`
 //! variables of its run. Exit code 0 is succeeded, 65 failed, anything else, a signal or the time limit is tried again
 //! (the lists are settings). The end of stderr is the error text; a last line of stdout that is a JSON object with
-//! `result`, `usage` or `retry_after_ms` is the report.
+//! `result`, `usage`, `retry_after_ms`, `source_fault` or `source_unused` is the report.
 //!
 //! The promise: the program never outlives its run. It has a process group of its own, which gets SIGTERM, a second of
 //! grace and SIGKILL at the time limit and when its work is not wanted any more (newer events interrupted the run, or an
@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use quell_core::limits;
 use quell_core::outcome::{Outcome, Verdict, keep_tail};
+use quell_core::source::{FaultKind, SourceFault};
 
 use crate::config::{DurationText, ExecSettings};
 use crate::handler::{Handler, Run};
@@ -321,8 +322,26 @@ fn reported(mut outcome: Outcome, stdout: &str) -> Outcome {
     {
         *after = Some(Duration::from_millis(wish).min(limits::RETRY_AFTER_MAX));
     }
+    if let Some(fault) = report.get("source_fault").and_then(source_fault) {
+        outcome = outcome.source_fault(fault);
+    } else if report.get("source_unused") == Some(&serde_json::Value::Bool(true)) {
+        outcome = outcome.source_unused();
+    }
     outcome.result = report.remove("result");
     outcome.bounded()
+}
+
+/// `{"kind": "time_out", "retry_after_ms": 30000}`, or just `true`. A kind that is not known is still a fault.
+fn source_fault(report: &serde_json::Value) -> Option<SourceFault> {
+    if matches!(report, serde_json::Value::Null | serde_json::Value::Bool(false)) {
+        return None;
+    }
+    let kind = report.get("kind").cloned().and_then(|kind| serde_json::from_value(kind).ok());
+    let fault = SourceFault::new(kind.unwrap_or(FaultKind::Other));
+    match report.get("retry_after_ms").and_then(serde_json::Value::as_u64) {
+        Some(after) => Some(fault.retry_after(Duration::from_millis(after))),
+        None => Some(fault),
+    }
 }
 
 #[cfg(all(test, unix))]

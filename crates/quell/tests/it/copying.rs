@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use quell::copy::{Names, Phase, copy};
+use quell::quell_core::clock::{ManualClock, Timestamp};
 use quell::quell_core::copy::Portable;
 use quell::quell_core::inspect::RunFilter;
+use quell::quell_core::memory::MemoryStore;
 use quell_store_sqlite::SqliteStore;
 use quell_store_tests::copy::{self as promises, Side, Wrong};
 use quell_store_tests::reads::all_runs;
@@ -15,7 +17,21 @@ use quell_store_tests::reads::all_runs;
 struct Two {
     from: Side,
     to: Side,
-    _folder: tempfile::TempDir,
+    /// Of stores that are files.
+    _folder: Option<tempfile::TempDir>,
+}
+
+fn memory() -> Two {
+    let side = || {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_700_000_000_000)));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let advance = move |by| -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+            let clock = clock.clone();
+            Box::pin(async move { clock.advance(by) })
+        };
+        Side { portable: store.clone(), store, advance: Box::new(advance) }
+    };
+    Two { from: side(), to: side(), _folder: None }
 }
 
 fn sqlite() -> Two {
@@ -29,7 +45,7 @@ fn sqlite() -> Two {
         };
         Side { portable: store.clone(), store, advance: Box::new(advance) }
     };
-    Two { from: side("from.db"), to: side("to.db"), _folder: folder }
+    Two { from: side("from.db"), to: side("to.db"), _folder: Some(folder) }
 }
 
 /// The driver, as the promises want it.
@@ -53,6 +69,17 @@ pub(crate) fn copier<'a>(
 async fn everything_arrives_and_the_copy_works_at_once() {
     let two = sqlite();
     promises::everything_arrives_and_the_copy_works_at_once(&two.from, &two.to, &copier).await;
+}
+
+/// The meaning of a copy, where no database is in the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_store_is_copied_like_every_other() {
+    let two = memory();
+    promises::everything_arrives_and_the_copy_works_at_once(&two.from, &two.to, &copier).await;
+    let two = memory();
+    promises::changes_between_the_passes_arrive(&two.from, &two.to, &copier).await;
+    let two = memory();
+    promises::a_copy_that_was_cut_short_goes_on(&two.from, &two.to, &copier).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,7 @@ mod leases;
 mod operating;
 mod outcomes;
 mod schedules;
+mod sources;
 mod steps;
 mod stopping;
 mod support;

@@ -16,8 +16,8 @@ use quell::quell_core::inspect::{Inspect, Inspected, LaneDetail, RunDetail};
 use quell::quell_core::memory::MemoryStore;
 use quell::quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
-    Extended, Held, HoldRequest, Receipt, SettleRequest, Settled, StepAnswer, StepRequest, Store,
-    SweepRequest, Swept, Wakeups,
+    Extended, Held, HoldRequest, Receipt, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
+    StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
 use quell::{Engine, Quell, Queue, Shutdown, Worker, WorkerOptions, WorkerReport};
 use quell_store_sqlite::SqliteStore;
@@ -133,6 +133,9 @@ impl Store for TestStore {
     }
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer> {
         with_faults!(self, "step", self.inner.step(request))
+    }
+    async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
+        with_faults!(self, "source", self.inner.source(request))
     }
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         with_faults!(self, "settle", self.inner.settle(request))

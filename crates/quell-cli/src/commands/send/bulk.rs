@@ -15,7 +15,7 @@ use indicatif::ProgressBar;
 use quell::clock::{self, Chance, Ids, RealTime};
 use quell::config::Flags;
 use quell::quell_core::error::StoreError;
-use quell::quell_core::event::{EventId, Key, LaneKey, Payload, QueueName, Tenant};
+use quell::quell_core::event::{EventId, Key, LaneKey, Payload, QueueName, SourceName, Tenant};
 use quell::quell_core::store::Receipt;
 use quell::{Engine, EngineError, Incoming};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,7 @@ struct BulkLine {
     tenant: Option<String>,
     delay_ms: Option<u64>,
     priority: Option<u8>,
+    source: Option<String>,
 }
 
 /// One line of the answer with `--json`.
@@ -136,6 +137,7 @@ impl Reading {
         let mut event = Incoming { id: Some(id), ..self.wishes.event(lane, payload) };
         event.delay = read.delay_ms.map(Duration::from_millis).or(event.delay);
         event.priority = read.priority.unwrap_or(event.priority);
+        event.source = read.source.map(SourceName::new).transpose().map_err(check)?.or(event.source);
         Ok(Pending { line, event, made })
     }
 }
