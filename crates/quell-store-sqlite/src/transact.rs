@@ -25,7 +25,7 @@ use quell_core::store::{AppendRequest, Receipt, unknown_source};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params_from_iter};
 
 use crate::error::not_done;
-use crate::tx::{Facts, NEW_QUEUE, Tx, facts};
+use crate::tx::{NEW_QUEUE, Tx, facts};
 use crate::writer::{Answer, Request};
 use crate::{SqliteStore, aside, clock, migrate, sources};
 
@@ -247,12 +247,7 @@ pub fn append_in(connection: &Connection, event: &NewEvent) -> StoreResult<Recei
         return Err(StoreError::new(ErrorKind::Invalid, detail));
     }
     check_file(connection)?;
-    if let Some(name) = event.governed_by()
-        && !sources::is_declared(connection, name).map_err(|e| not_done(&e))?
-    {
-        return Err(unknown_source(&event.lane, name));
-    }
-    let done = || -> rusqlite::Result<Result<Receipt, String>> {
+    let done = || -> rusqlite::Result<StoreResult<Receipt>> {
         connection.execute_batch("SAVEPOINT quell_append")?;
         let answer = put(connection, event)?;
         if answer.is_ok() {
@@ -262,7 +257,7 @@ pub fn append_in(connection: &Connection, event: &NewEvent) -> StoreResult<Recei
         }
         Ok(answer)
     };
-    done().map_err(|error| undone(connection, &error))?.map_err(|by| sealed(&by))
+    done().unwrap_or_else(|error| Err(undone(connection, &error)))
 }
 
 /// A file of another schema, or a backup that nobody has opened yet, has other rules.
@@ -292,15 +287,21 @@ fn check_file(connection: &Connection) -> StoreResult<()> {
     Ok(())
 }
 
-/// Refused by whoever has sealed the store.
-fn put(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Result<Receipt, String>> {
+/// Refused when somebody has sealed the store, or nobody declares the source of the event.
+fn put(connection: &Connection, event: &NewEvent) -> rusqlite::Result<StoreResult<Receipt>> {
     let lane = &event.lane;
     // The first write takes the lock; only then is anything read that others may change.
     let number = fresh(connection)?;
-    let Facts { now, sealed, .. } = facts(connection)?;
-    if let Some(by) = sealed {
-        return Ok(Err(by));
+    let facts = facts(connection)?;
+    if let Some(by) = facts.sealed {
+        return Ok(Err(sealed(&by)));
     }
+    if let Some(name) = event.governed_by()
+        && !sources::is_declared(connection, name)?
+    {
+        return Ok(Err(unknown_source(lane, name)));
+    }
+    let now = facts.now;
     let ready_at = now.after(event.delay.unwrap_or_default());
     let sql = "SELECT id FROM queue WHERE tenant = ?1 AND name = ?2";
     let known = connection
