@@ -1,7 +1,7 @@
 -- Reads what belongs to lanes, if they are still as the caller has seen them: otherwise events that came since would not
 -- fit the lane that he has. ARGV: n, then the keys of n lanes and n versions; then a list of wishes, each a letter with its
 -- arguments. The answer has one entry for each, or is empty when a lane has changed. Every wish is bounded by its own
--- count or by the limits of one run, one lane or the configuration.
+-- count or by the limits of one run, one lane or the configuration; all sources of one name by the number of tenants.
 --
 -- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
 -- and so on; see `rows.rs`.

@@ -94,9 +94,10 @@ impl Walk {
     pub(super) fn parse(text: &str) -> Option<Walk> {
         let mut parts = text.split('.');
         let mut part = || parts.next();
-        let (stage, source) = match part()?.split_once('s') {
+        let stage = part()?;
+        let (stage, source) = match stage.split_once('s') {
             Some((stage, source)) => (stage, Some(SourceId(source.parse().ok()?))),
-            None => (text.split('.').next()?, None),
+            None => (stage, None),
         };
         // A queue is shown as the lane of an empty key.
         let queue = match part()? {
