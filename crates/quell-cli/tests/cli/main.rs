@@ -16,6 +16,7 @@ mod first_steps;
 mod handlers;
 mod operating;
 mod schedules;
+mod sources;
 mod sending;
 mod stopping;
 mod stores;

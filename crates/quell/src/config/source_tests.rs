@@ -64,7 +64,7 @@ fn impossible_limits_are_refused_with_their_place() {
         ("breaker = { failures = 0 }", "failures = 0 is not between 1 and"),
         ("breaker = { cooldown = \"2d\" }", "cooldown = 2d is not between"),
         ("cache_ttl = \"60d\"", "cache_ttl = 60d is not between"),
-        ("rate = 5", "unknown field `rate`"),
+        ("rate = 5", "unknown setting `rate`"),
     ] {
         let problem = refused(&format!("[sources.ebay]\n{text}\n"));
         assert!(problem.contains(message), "{text}\n{problem}");

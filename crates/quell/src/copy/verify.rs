@@ -133,7 +133,7 @@ async fn lane(side: &dyn Portable, row: &LaneRow, with_steps: bool) -> StoreResu
 }
 
 fn event_form(kept: &Kept) -> impl Serialize + '_ {
-    (&kept.event, kept.mark, kept.priority, kept.print.0)
+    (&kept.event, kept.mark, kept.priority, kept.print.0, kept.source)
 }
 
 /// Of a run that has ended, nobody asks any more what its next attempt would have been.
