@@ -218,18 +218,24 @@ async fn a_store_from_before_there_were_sources_goes_on_where_it_was() {
 /// Everything of one store in another, without the comparisons of the real copy.
 async fn copied(from: &dyn Portable, to: &dyn Portable) {
     let mut rows = Vec::new();
-    for lane in from.lanes(0, 1_000).await.unwrap() {
-        let (id, runs) = (lane.lane.id, from.runs(lane.lane.id, 0, 1_000).await.unwrap());
+    for lane in from.lanes(0, 1_000).await.expect("a copy goes on") {
+        let (id, runs) = (lane.lane.id, from.runs(lane.lane.id, 0, 1_000).await.expect("a copy goes on"));
         rows.push(Row::Lane(lane));
-        rows.extend(from.events(id, 0, 1_000).await.unwrap().into_iter().map(|kept| Row::Event(id, kept)));
+        rows.extend(
+            from.events(id, 0, 1_000)
+                .await
+                .expect("a copy goes on")
+                .into_iter()
+                .map(|kept| Row::Event(id, kept)),
+        );
         rows.extend(runs.into_iter().map(Row::Run));
     }
-    rows.extend(from.cached(None, 1_000).await.unwrap().into_iter().map(Row::Cached));
-    rows.extend(from.trail(0, 1_000).await.unwrap().into_iter().map(Row::Trail));
+    rows.extend(from.cached(None, 1_000).await.expect("a copy goes on").into_iter().map(Row::Cached));
+    rows.extend(from.trail(0, 1_000).await.expect("a copy goes on").into_iter().map(Row::Trail));
     // Twice, because a copy that was cut short is continued.
-    to.put(rows.clone()).await.unwrap();
-    to.put(rows).await.unwrap();
-    to.take_frame(&from.frame().await.unwrap()).await.unwrap();
+    to.put(rows.clone()).await.expect("a copy goes on");
+    to.put(rows).await.expect("a copy goes on");
+    to.take_frame(&from.frame().await.expect("a copy goes on")).await.expect("a copy goes on");
 }
 
 #[tokio::test]
