@@ -154,6 +154,13 @@ fn facts(detail: &LaneDetail) -> Facts {
     facts.add_some("due", waiting.due_at.map(full));
     facts.add_some("at the latest", waiting.capped_at.map(full));
     facts.add_some("tried again", waiting.again_at.map(full));
+    facts.add_some(
+        "source",
+        waiting.source.as_ref().map(|source| match source.until {
+            Some(until) => format!("{}, not before {}", source.name, full(until)),
+            None => format!("{}, until somebody lets it go", source.name),
+        }),
+    );
     facts.add_some("held by", row.worker.clone());
     facts.add_some("token", row.token.map(|token| token.to_string()));
     facts.add_some("since", row.claimed_at.map(full));

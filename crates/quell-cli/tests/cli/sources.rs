@@ -22,7 +22,7 @@ fn keys_of_a_source_go_by_its_rate_and_the_others_go_on() {
     // The burst and the other queue; two keys wait, and say for what.
     let lanes = folder.json(&["lanes", "--queue", "jobs"]);
     assert_eq!(items(&lanes).len(), 2, "{lanes}");
-    folder.quell(&["lane", "jobs", "d"]).ok().says("source ebay is rate limited until");
+    folder.quell(&["lane", "jobs", "d"]).ok().says("source ebay is rate limited for");
     let lane = folder.json(&["lane", "jobs", "d"]);
     assert_eq!(lane["waiting"]["source"]["name"], "ebay", "{lane}");
     assert_eq!(lane["waiting"]["source"]["because"], "rate_limited", "{lane}");
