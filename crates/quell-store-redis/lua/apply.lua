@@ -2,8 +2,8 @@
 -- What it may do is bounded by the limits of the contract: 10,000 events of one request or 2,000 of a group, 512 lanes of
 -- a claim, 1,000 runs or events of a purge.
 --
--- ARGV: the epoch under which numbers were given; n, then the keys of n lanes and n versions (8 bytes each) that were
--- seen; n, then n keys that had no lane; n, then n looks (command, key, argument, what was seen); what is to be written;
+-- ARGV: the epoch under which numbers were given; n, then the keys of n lanes and sources and n versions (8 bytes each)
+-- that were seen; n, then n keys that had no lane; n, then n looks (command, key, argument, what was seen); what is to be written;
 -- what undoes reservations, done instead when something does not hold; and how many arguments that undoing has.
 -- Commands are written as: how many words, then the words.
 local meta = KEYS[1]
@@ -93,6 +93,42 @@ local function continue(first)
   redis.call('HSET', meta, 'number', last, 'epoch', last)
 end
 
+local function later(first)
+  -- A source that has only seen time pass: its key, the version that was seen, the row with the same version.
+  if redis.call('GETRANGE', ARGV[first], 0, 7) == ARGV[first + 1] then redis.call('SET', ARGV[first], ARGV[first + 2]) end
+end
+
+local function answer(first)
+  -- A kept answer, or that it is being fetched: source, key, when it is over, when its value expires ('' without one), the
+  -- row. A version is never given twice, so whoever has read another row under this key finds out.
+  local source, key = ARGV[first], ARGV[first + 1]
+  local version = struct.pack('>I8', redis.call('HINCRBY', meta, 'answers', 1))
+  redis.call('HSET', base .. 'answer:' .. source, key, version .. ARGV[first + 4])
+  redis.call('ZADD', base .. 'over:' .. source, ARGV[first + 2], key)
+  if ARGV[first + 3] ~= '' then
+    redis.call('ZADD', base .. 'kept:' .. source, ARGV[first + 3], key)
+  else
+    redis.call('ZREM', base .. 'kept:' .. source, key)
+  end
+  first_of(base .. 'over:' .. source, base .. 'over', source)
+end
+
+local function unanswered(first)
+  -- An answer goes: source, key.
+  local source, key = ARGV[first], ARGV[first + 1]
+  redis.call('HDEL', base .. 'answer:' .. source, key)
+  redis.call('ZREM', base .. 'over:' .. source, key)
+  redis.call('ZREM', base .. 'kept:' .. source, key)
+  first_of(base .. 'over:' .. source, base .. 'over', source)
+end
+
+local function emptied(first)
+  -- All answers of a source go.
+  local source = ARGV[first]
+  redis.call('DEL', base .. 'answer:' .. source, base .. 'over:' .. source, base .. 'kept:' .. source)
+  redis.call('ZREM', base .. 'over', source)
+end
+
 local own = {
   ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
   ['@said'] = said,
@@ -101,6 +137,10 @@ local own = {
   ['@remove'] = remove,
   ['@erase'] = erase,
   ['@continue'] = continue,
+  ['@later'] = later,
+  ['@answer'] = answer,
+  ['@unanswered'] = unanswered,
+  ['@emptied'] = emptied,
 }
 
 local function perform(first, last)
@@ -147,6 +187,10 @@ local function broken()
     elseif command == 'AT MOST' then
       -- A bound is kept when others have left meanwhile; only those who came break it.
       is = redis.call('ZCARD', key) <= tonumber(seen) and seen or 'more'
+    elseif command == 'VERSION' then
+      -- The first eight bytes of a value in a hash.
+      local row = redis.call('HGET', key, argument)
+      is = row and string.format('%.0f', struct.unpack('>I8', row))
     elseif argument == '' then
       is = redis.call(command, key)
     else

@@ -30,12 +30,17 @@ local function rows(out, ids)
   return missing
 end
 
--- The set `waits` names every queue that waits for something, with the time of the first: this writes down one of them.
-local function refresh(member, set)
+-- Writes down the first score of a set in another one, or that there is none.
+local function first_of(set, among, member)
   local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')
   if first[2] then
-    redis.call('ZADD', base .. 'waits', first[2], member)
+    redis.call('ZADD', among, first[2], member)
   else
-    redis.call('ZREM', base .. 'waits', member)
+    redis.call('ZREM', among, member)
   end
+end
+
+-- The set `waits` names every queue that waits for something, with the time of the first: this writes down one of them.
+local function refresh(member, set)
+  first_of(set, base .. 'waits', member)
 end

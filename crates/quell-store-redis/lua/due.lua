@@ -2,10 +2,10 @@
 -- Whoever reserved them writes the true entries when he ends; if he dies, the lanes are merely late by that moment.
 -- Reads at most as many lanes as are asked for: no more than a claim can take.
 --
--- ARGV: now, the moment up to which they are reserved, then (priority, queue, most) for each level.
+-- ARGV: now, the moment up to which they are reserved, then (name in `waits`, set, most) for each level.
 local out = {now()}
 for i = 3, #ARGV, 3 do
-  local set = base .. 'due:' .. ARGV[i] .. ':' .. ARGV[i + 1]
+  local set = ARGV[i + 1]
   local ids = redis.call('ZRANGEBYSCORE', set, '-inf', ARGV[1], 'LIMIT', 0, ARGV[i + 2])
   if #ids > 0 then
     local moved = {}
@@ -17,7 +17,7 @@ for i = 3, #ARGV, 3 do
       redis.call('ZADD', set, unpack(moved, first, math.min(first + CHUNK - 1, #moved)))
     end
     for _, id in ipairs(rows(out, ids)) do redis.call('ZREM', set, id) end
-    refresh('d' .. ARGV[i] .. ARGV[i + 1], set)
+    refresh(ARGV[i], set)
   end
 end
 return out

@@ -1,7 +1,7 @@
 -- Reads what belongs to lanes, if they are still as the caller has seen them: otherwise events that came since would not
 -- fit the lane that he has. ARGV: n, then the keys of n lanes and n versions; then a list of wishes, each a letter with its
 -- arguments. The answer has one entry for each, or is empty when a lane has changed. Every wish is bounded by its own
--- count or by the limits of one run, one lane or the configuration.
+-- count or by the limits of one run, one lane or the configuration; all sources of one name by the number of tenants.
 --
 -- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
 -- and so on; see `rows.rs`.
@@ -73,6 +73,12 @@ local aside = {}
 local function has_aside(queue)
   if aside[queue] == nil then aside[queue] = redis.call('EXISTS', base .. 'look:' .. queue) == 1 end
   return aside[queue]
+end
+
+-- The row of the source that is known under this name and tenant, or ''.
+local function source_named(text)
+  local id = redis.call('HGET', base .. 'source', text)
+  return id and redis.call('GET', base .. 'source:' .. id) or ''
 end
 
 local wishes = {
@@ -164,6 +170,39 @@ local wishes = {
   -- All pauses, with their version.
   P = function()
     return {redis.call('HGET', base .. 'meta', 'pauses') or '', redis.call('HGETALL', base .. 'pause')}, 1
+  end,
+  -- A source: its number.
+  G = function()
+    return redis.call('GET', base .. 'source:' .. ARGV[i + 1]), 2
+  end,
+  -- What governs new events: the name of a source, and the tenant. How often anything came or went under this name, the
+  -- declaration, the sources of this tenant and of none, each '' when there is none.
+  V = function()
+    local name = ARGV[i + 1]
+    return {
+      redis.call('HGET', base .. 'named', name) or '', redis.call('HGET', base .. 'declared', name) or '',
+      source_named(name .. '\0' .. ARGV[i + 2]), source_named(name .. '\0'),
+    }, 3
+  end,
+  -- All under the name of a source: as above, then how many declarations there are and the sources, one for each tenant.
+  N = function()
+    local name, found = ARGV[i + 1], {}
+    local texts = redis.call('ZRANGEBYLEX', base .. 'sources', '[' .. name .. '\0', '(' .. name .. '\1')
+    for _, text in ipairs(texts) do found[#found + 1] = source_named(text) end
+    return {
+      redis.call('HGET', base .. 'named', name) or '', redis.call('HGET', base .. 'declared', name) or '',
+      redis.call('HLEN', base .. 'declared'), found,
+    }, 2
+  end,
+  -- A kept answer: its source and its key. The answer with its version in front or '', how many the source has, and which
+  -- of the others is over first, or ''.
+  K = function()
+    local first = redis.call('ZRANGE', base .. 'over:' .. ARGV[i + 1], 0, 1)
+    return {
+      redis.call('HGET', base .. 'answer:' .. ARGV[i + 1], ARGV[i + 2]) or '',
+      redis.call('ZCARD', base .. 'over:' .. ARGV[i + 1]),
+      (first[1] == ARGV[i + 2] and first[2] or first[1]) or '',
+    }, 3
   end,
 }
 

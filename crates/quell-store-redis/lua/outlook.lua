@@ -1,11 +1,18 @@
 -- What waits: every queue with something to wait for, the first time of each kind; for each that has leases how many,
--- and when the first runs out that has not run out yet; pauses.
--- Bounded by the number of queues that have something to do, not by lanes.
+-- and when the first runs out that has not run out yet; pauses; the rows of the sources that lanes wait for.
+-- Bounded by the number of queues that have something to do and of the sources they wait for, not by lanes.
 local moment = now()
 local waits = redis.call('ZRANGE', base .. 'waits', 0, -1, 'WITHSCORES')
-local leases = {}
+local leases, sources, asked = {}, {}, {}
 for i = 1, #waits, 2 do
-  if string.sub(waits[i], 1, 1) == 'l' then
+  local kind = string.sub(waits[i], 1, 1)
+  if kind == 'g' then
+    local source = string.match(waits[i], '^g%d(%d+):')
+    if source and not asked[source] then
+      asked[source] = true
+      sources[#sources + 1] = base .. 'source:' .. source
+    end
+  elseif kind == 'l' then
     local set = base .. 'lease:' .. string.sub(waits[i], 2)
     local later = waits[i + 1]
     if tonumber(later) <= moment then
@@ -15,4 +22,8 @@ for i = 1, #waits, 2 do
     leases[#leases + 1] = later or ''
   end
 end
-return {moment, waits, leases, redis.call('HGETALL', base .. 'pause')}
+local governing = {}
+in_chunks(sources, function(...) return redis.call('MGET', ...) end, function(row)
+  if row then governing[#governing + 1] = row end
+end)
+return {moment, waits, leases, redis.call('HGETALL', base .. 'pause'), governing}

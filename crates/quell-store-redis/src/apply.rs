@@ -8,19 +8,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::copy::Frame;
-use quell_core::event::LaneKey;
+use quell_core::event::{LaneKey, SourceName};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
+use quell_core::source::{Source, SourceId};
 use quell_core::totals::Totals;
 use quell_core::working_set::Trail;
 use quell_store_rows::changes::{Changes, LaneWrite};
 use quell_store_rows::codec;
+use quell_store_rows::rows::Entries;
 use redis::Cmd;
 
-use crate::keys::{Keys, aside_name, lane_text, queue_text};
+use crate::keys::{Keys, aside_name, lane_text, queue_text, source_text};
 use crate::rows::{
-    Front, has_span, is_dead, is_held, run_name, step_field, write_event, write_lane, write_record,
-    write_run, write_step,
+    Front, has_span, is_dead, is_held, over_at, run_name, step_field, stopped_for, write_event, write_lane,
+    write_record, write_run, write_source, write_step,
 };
 use crate::tx::{Index, Reserved, Seen, Tx, or_empty};
 
@@ -100,6 +102,15 @@ pub(crate) fn claim_of(lane: &Lane) -> Option<&str> {
     current.claim_id.as_deref()
 }
 
+/// Whether a source without a limit has only seen time pass, or one more good answer: that is all that claims and settles do
+/// to it while all is well. Nothing was decided by it, so it is written unless somebody has changed the source otherwise,
+/// and nobody has to begin anew: neither this transaction nor those that have read the row as it was.
+fn is_only_later(was: &Source, is: &Source) -> bool {
+    let later = Source { at: is.at, last_success_at: is.last_success_at, ..was.clone() };
+    let began = was.last_success_at.is_some() || is.last_success_at.is_none();
+    is.rules.per_minute.is_none() && began && later == *is
+}
+
 /// Everything that one transaction writes.
 struct Writes<'t> {
     keys: &'t Keys,
@@ -113,6 +124,8 @@ struct Writes<'t> {
     changed: BTreeSet<u64>,
     /// The latest record of each lane.
     records: HashMap<u64, Timestamp>,
+    /// Sources that must be as they were seen, with their versions.
+    guarded: BTreeMap<SourceId, u64>,
 }
 
 /// The arguments that end a transaction.
@@ -158,6 +171,13 @@ pub(crate) fn frame(tx: &Tx, call: Cmd, changes: &Changes, queues: &[String], fr
     for queue in queues {
         commands.alone("DEL", keys.totals(queue), Vec::new());
     }
+    for name in ["declared", "source", "sources"] {
+        commands.alone("DEL", keys.of(name), Vec::new());
+    }
+    // Those that were there and do not come with the frame: their answers go, too.
+    for source in &changes.emptied {
+        commands.alone("DEL", keys.source(*source), Vec::new());
+    }
     for (tenant, queue, totals) in &frame.totals {
         let queue = queue_text(tenant, queue);
         commands.add("ZADD", keys.of("queues"), [word(0), word(&queue)]);
@@ -166,6 +186,10 @@ pub(crate) fn frame(tx: &Tx, call: Cmd, changes: &Changes, queues: &[String], fr
         }
     }
     commands.alone("@continue", String::new(), vec![word(frame.last_number)]);
+    // Those who have read another row of the same version are stopped by the new epoch.
+    for source in &frame.sources {
+        writes.new_source(source);
+    }
     finish(writes, call, changes)
 }
 
@@ -192,12 +216,16 @@ fn finish(mut writes: Writes<'_>, mut call: Cmd, changes: &Changes) -> Cmd {
     let new: Vec<String> =
         changes.lanes.iter().filter(|w| w.was.is_none()).map(|w| lane_text(&w.key)).collect();
     let absent: BTreeSet<&String> = tx.absent.iter().chain(&new).collect();
-    call.arg(tx.epoch).arg(tx.lanes.len());
+    call.arg(tx.epoch).arg(tx.lanes.len() + writes.guarded.len());
     for id in tx.lanes.keys() {
         call.arg(keys.lane(*id));
     }
-    for seen in tx.lanes.values() {
-        call.arg(&seen.front.version.to_be_bytes()[..]);
+    for id in writes.guarded.keys() {
+        call.arg(keys.source(*id));
+    }
+    let lanes = tx.lanes.values().map(|seen| seen.front.version);
+    for version in lanes.chain(writes.guarded.values().copied()) {
+        call.arg(&version.to_be_bytes()[..]);
     }
     call.arg(absent.len());
     for text in absent {
@@ -262,6 +290,7 @@ impl<'t> Writes<'t> {
             written: HashSet::new(),
             changed: BTreeSet::new(),
             records: HashMap::new(),
+            guarded: BTreeMap::new(),
         }
     }
 
@@ -271,6 +300,7 @@ impl<'t> Writes<'t> {
         self.steps(changes);
         self.aside(changes);
         self.settings(changes);
+        self.sources(changes);
         for write in &changes.lanes {
             self.lane(write);
         }
@@ -320,8 +350,8 @@ impl<'t> Writes<'t> {
             self.commands.add("ZADD", self.keys.of("names"), [word(0), word(text)]);
         }
         let reserved = |index: Index| self.tx.reserved_lanes.contains(&(index, lane.id));
-        let old = was.and_then(|was| was.due.map(|at| (Index::Due(was.priority), at)));
-        let new = entries.due.map(|at| (Index::Due(entries.priority), at));
+        let due = |e: &Entries| e.due.map(|at| (Index::Due(e.priority, e.source), at));
+        let (old, new) = (was.as_ref().and_then(due), due(entries));
         let stale_due = old.is_some_and(|(index, _)| reserved(index));
         let old_lease = was.and_then(|was| was.lease.map(|at| (Index::Lease, at)));
         let new_lease = entries.lease.map(|at| (Index::Lease, at));
@@ -347,6 +377,15 @@ impl<'t> Writes<'t> {
             (false, true) => self.commands.add("ZADD", self.keys.held(&queue), [id.clone(), id.clone()]),
             (true, false) => self.commands.add("ZREM", self.keys.held(&queue), [id.clone()]),
             _ => {}
+        }
+        let (old, new) = (seen.and_then(|seen| seen.stopped), stopped_for(lane));
+        if old != new {
+            if let Some(source) = old {
+                self.commands.add("SREM", self.keys.stopped(source), [id.clone()]);
+            }
+            if let Some(source) = new {
+                self.commands.add("SADD", self.keys.stopped(source), [id.clone()]);
+            }
         }
         let (old, new) = (seen.and_then(|seen| seen.claim.as_deref()), claim_of(lane));
         if old != new {
@@ -375,10 +414,10 @@ impl<'t> Writes<'t> {
         let (text, queue) = (lane_text(key), queue_text(&key.tenant, &key.queue));
         let mut words = vec![word(text), word(&queue), lane.map_or_else(Vec::new, word)];
         if let Some((id, seen)) = lane.and_then(|id| Some((id, self.tx.lanes.get(&id)?))) {
-            let Seen { entries, claim, held, runs, .. } = seen;
+            let Seen { entries, claim, held, runs, stopped, .. } = seen;
             words.extend(runs.iter().map(word));
             let member = word(id);
-            let due = entries.due.map(|_| Index::Due(entries.priority));
+            let due = entries.due.map(|_| Index::Due(entries.priority, entries.source));
             for index in due.into_iter().chain(entries.lease.map(|_| Index::Lease)) {
                 let (name, set) = index.names(self.keys, &queue);
                 self.waits.insert(name, set.clone());
@@ -386,6 +425,9 @@ impl<'t> Writes<'t> {
             }
             if *held {
                 self.commands.add("ZREM", self.keys.held(&queue), [member.clone()]);
+            }
+            if let Some(source) = stopped {
+                self.commands.add("SREM", self.keys.stopped(*source), [member.clone()]);
             }
             if let Some(claim) = claim {
                 self.commands.add("SREM", self.keys.claim(claim), [member]);
@@ -559,6 +601,58 @@ impl<'t> Writes<'t> {
         if !changes.pauses.is_empty() || !changes.gone_pauses.is_empty() {
             meta(self, "pauses");
         }
+    }
+
+    fn sources(&mut self, changes: &Changes) {
+        let names = |this: &mut Self, name: &SourceName| {
+            this.commands.alone("HINCRBY", this.keys.of("named"), vec![word(name.as_str()), word(1)]);
+        };
+        for source in &changes.new_sources {
+            self.new_source(source);
+            names(self, &source.name);
+        }
+        for source in &changes.sources {
+            let Some(seen) = self.tx.sources.get(&source.id) else { continue };
+            let key = self.keys.source(source.id).into_bytes();
+            if is_only_later(&seen.source, source) {
+                let version = seen.version.to_be_bytes().to_vec();
+                let words = vec![key, version, write_source(seen.version, source)];
+                self.commands.alone("@later", String::new(), words);
+            } else {
+                self.guarded.insert(source.id, seen.version);
+                self.commands.add("MSET", String::new(), [key, write_source(seen.version + 1, source)]);
+            }
+        }
+        for declaration in &changes.declarations {
+            let words = [word(declaration.name.as_str()), codec::write_declaration(declaration)];
+            self.commands.add("HSET", self.keys.of("declared"), words);
+            names(self, &declaration.name);
+        }
+        for name in &changes.gone_declarations {
+            self.commands.add("HDEL", self.keys.of("declared"), [word(name.as_str())]);
+            names(self, name);
+        }
+        for source in &changes.emptied {
+            self.commands.alone("@emptied", String::new(), vec![word(source)]);
+        }
+        for (source, key) in &changes.gone_answers {
+            self.commands.alone("@unanswered", String::new(), vec![word(source), word(key)]);
+        }
+        for row in &changes.answers {
+            let (source, key) = (word(row.source), word(&row.key));
+            let over = word(over_at(row).as_millis());
+            let expires = row.value.as_ref().map_or_else(Vec::new, |_| word(row.expires_at.as_millis()));
+            let words = vec![source, key, over, expires, codec::write_answer(row)];
+            self.commands.alone("@answer", String::new(), words);
+        }
+    }
+
+    /// Puts a source in its place that was not there.
+    fn new_source(&mut self, source: &Source) {
+        let (key, text) = (self.keys.source(source.id), source_text(&source.tenant, &source.name));
+        self.commands.add("MSET", String::new(), [key.into_bytes(), write_source(1, source)]);
+        self.commands.add("HSET", self.keys.of("source"), [word(&text), word(source.id)]);
+        self.commands.add("ZADD", self.keys.of("sources"), [word(0), word(text)]);
     }
 
     /// A schedule leaves the queue for which it fired, unless that is the one for which it goes on to.

@@ -19,7 +19,7 @@ use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
-use quell_core::source::{CacheRow, SourceId};
+use quell_core::source::{CacheRow, Declaration, Source, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
@@ -35,7 +35,7 @@ use crate::inspect::read_totals;
 use crate::keys::queue_text;
 use crate::link::{For, Link};
 use crate::reply;
-use crate::rows::{read_event, read_lane, read_records, read_run, run_name};
+use crate::rows::{read_answer, read_event, read_lane, read_records, read_run, run_name};
 use crate::script::Script;
 use crate::store::{Pauses, Shared};
 use crate::tx::{Tx, live_runs};
@@ -46,6 +46,8 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 const CHUNK: usize = 1_000;
 /// Entries of the trail, each with the records of a transaction, that one command is asked for.
 const ENTRIES: u64 = 100;
+/// Kept answers that one command is asked for.
+const ANSWERS: usize = 16;
 /// How often a write is begun anew when what it saw has changed: its own earlier try may have been done, and only the
 /// answer been lost.
 const TRIES: usize = 4;
@@ -205,6 +207,28 @@ impl RedisStore {
         reply::list(self.shared().plain(&command).await?)
     }
 
+    async fn declarations(&self) -> StoreResult<Vec<Declaration>> {
+        let mut command = redis::cmd("HVALS");
+        command.arg(self.link().keys.of("declared"));
+        let rows = reply::list(self.shared().plain(&command).await?)?.into_iter().filter_map(reply::bytes);
+        rows.map(|row| codec::read_declaration(&row)).collect()
+    }
+
+    /// All sources by their numbers.
+    async fn all_sources(&self) -> StoreResult<BTreeMap<SourceId, Source>> {
+        let (set, mut at, mut all) = (self.link().keys.of("sources"), 0, BTreeMap::new());
+        loop {
+            let texts = self.shared().page(&set, at, CHUNK).await?;
+            at += texts.len();
+            let numbers = self.shared().rows_of("source", &texts).await?;
+            let number = |row: &Vec<u8>| std::str::from_utf8(row).ok()?.parse().ok().map(SourceId);
+            all.extend(self.shared().sources_of(numbers.iter().filter_map(number)).await?);
+            if texts.len() < CHUNK {
+                return Ok(all);
+            }
+        }
+    }
+
     async fn totals(&self) -> StoreResult<Vec<(Tenant, QueueName, Totals)>> {
         let queues = self.shared().all_queues().await?;
         let mut all = Vec::with_capacity(queues.len());
@@ -309,6 +333,10 @@ impl RedisStore {
         let there = self.pauses().await?.into_keys();
         changes.gone_pauses = there.filter(|(queue, tenant)| !stays.contains(&(queue, tenant))).collect();
         changes.pauses = frame.pauses.clone();
+        changes.declarations = frame.declarations.clone();
+        let stays: BTreeSet<SourceId> = frame.sources.iter().map(|source| source.id).collect();
+        let there = self.all_sources().await?.into_keys();
+        changes.emptied = there.filter(|source| !stays.contains(source)).collect();
         let queues = self.shared().all_queues().await?;
         let queues: Vec<String> = queues.iter().map(|(tenant, queue)| queue_text(tenant, queue)).collect();
         self.write(&apply::frame(&tx, self.link().script(Script::Put), &changes, &queues, frame)).await
@@ -380,7 +408,8 @@ impl Portable for RedisStore {
         // What a process has set apart is counted here as given. A number that is given while the rest is being counted
         // counts, too.
         let last_number = self.known("number").await?.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let (declarations, sources) = (Vec::new(), Vec::new());
+        let declarations = self.declarations().await?;
+        let sources = self.all_sources().await?.into_values().collect();
         Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
     }
 
@@ -508,8 +537,33 @@ impl Portable for RedisStore {
         Ok(found)
     }
 
-    async fn cached(&self, _: Option<(SourceId, String)>, _: usize) -> StoreResult<Vec<CacheRow>> {
-        Ok(Vec::new())
+    async fn cached(&self, after: Option<(SourceId, String)>, most: usize) -> StoreResult<Vec<CacheRow>> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(self.link().keys.of("over")).arg(0).arg(-1);
+        let numbers = reply::list(self.shared().plain(&command).await?)?.into_iter().map(reply::count);
+        let mut sources: Vec<SourceId> = numbers.map(|n| n.map(SourceId)).collect::<StoreResult<_>>()?;
+        sources.sort_unstable();
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for source in sources.into_iter().filter(|source| after.as_ref().is_none_or(|(of, _)| source >= of)) {
+            let mut command = redis::cmd("HKEYS");
+            command.arg(self.link().keys.answers(source));
+            let keys = reply::list(self.shared().plain(&command).await?)?.into_iter().filter_map(reply::text);
+            let behind = |key: &String| after.as_ref().is_none_or(|(of, last)| source > *of || key > last);
+            let mut keys: Vec<String> = keys.filter(behind).collect();
+            keys.sort_unstable();
+            // An answer may have a megabyte, so few are asked for at once.
+            for part in keys.chunks(ANSWERS) {
+                for row in self.shared().rows_of(&format!("answer:{source}"), part).await? {
+                    bytes += row.len();
+                    found.push(read_answer(&row)?);
+                }
+                if found.len() >= most || bytes >= PAGE_BYTES {
+                    found.truncate(most);
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(found)
     }
 
     async fn put(&self, rows: Vec<Row>) -> StoreResult<()> {
@@ -532,7 +586,7 @@ impl Portable for RedisStore {
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),
                 Row::Trail(trail) => changes.audit.push(trail),
-                Row::Cached(_) => {}
+                Row::Cached(row) => changes.answers.push(row),
             }
         }
         if let Some(known) = locked(&self.listed.lanes).as_mut() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
-use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
 use quell_core::limits;
 use quell_core::store::{Purge, PurgeWhat};
 use quell_core::working_set::LaneSums;
@@ -14,14 +14,18 @@ use redis::{Cmd, Value};
 
 use crate::error::strange;
 use crate::keys::{lane_text, queue_text, read_lane_key};
+use crate::link::For;
 use crate::reply;
-use crate::rows::{mark_bytes, read_event, read_run, read_step, step_field};
+use crate::rows::{mark_bytes, read_answer, read_event, read_run, read_source, read_step, step_field};
 use crate::script::Script;
-use crate::store::Pauses;
-use crate::tx::{Tx, or_empty};
+use crate::store::{Pauses, due_places};
+use crate::tx::{SeenSource, Tx, or_empty};
 
 /// This close to the bound, steps that are taken at once look at their number, too.
 const STEPS_CLOSE: usize = 100;
+
+/// This close to the bound, declarations that come at once look at their number, too.
+const DECLARED_CLOSE: usize = 100;
 
 /// Adds one argument after the other.
 fn wish<const N: usize>(call: &mut Cmd, parts: [&[u8]; N]) {
@@ -81,6 +85,18 @@ pub(crate) fn ask(call: &mut Cmd, want: &Want) {
     if want.pauses {
         wish(call, [b"P"]);
     }
+    for source in &want.sources {
+        wish(call, [b"G", text(source.0).as_bytes()]);
+    }
+    for (tenant, name) in &want.governing {
+        wish(call, [b"V", name.as_str().as_bytes(), tenant.as_str().as_bytes()]);
+    }
+    if let Some(name) = &want.declared {
+        wish(call, [b"N", name.as_str().as_bytes()]);
+    }
+    if let Some((source, key)) = &want.answer {
+        wish(call, [b"K", text(source.0).as_bytes(), key.as_bytes()]);
+    }
 }
 
 /// A value of the answer; a missing one is an error of ours.
@@ -117,6 +133,10 @@ pub(crate) fn read_pauses(value: Value) -> StoreResult<Pauses> {
 impl Tx {
     pub(crate) async fn find_all(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
         let mut found = Found::default();
+        if want.answer.is_none() && self.turns.is_empty() {
+            // Those who only ask for an answer do not change its source.
+            self.turns = self.shared.turns.take(&want.sources).await;
+        }
         if *want != Want::default() {
             let mut call = self.shared.link.script(Script::Find);
             self.as_seen(&mut call, want);
@@ -288,6 +308,75 @@ impl Tx {
         if want.pauses {
             found.pauses = read_pauses(versioned(self, "pauses")?)?;
         }
+        self.take_found_sources(want, answer, found)
+    }
+
+    fn take_found_sources(
+        &mut self,
+        want: &Want,
+        answer: &mut impl Iterator<Item = Value>,
+        found: &mut Found,
+    ) -> StoreResult<()> {
+        for _ in &want.sources {
+            let row = reply::bytes(next(answer)?);
+            self.take_in_source(row, found)?;
+        }
+        for (tenant, name) in &want.governing {
+            let mut parts = reply::list(next(answer)?)?.into_iter().map(reply::bytes);
+            let mut part = || parts.next().flatten().filter(|part| !part.is_empty());
+            let (version, declaration) = (part(), part());
+            let (own, shared) = (part(), part());
+            // What is there may change; what is missing is made, unless somebody else was faster.
+            if declaration.is_none() || own.is_none() || shared.is_none() {
+                self.look_named(name, version);
+            }
+            found.declarations.extend(declaration.map(|row| codec::read_declaration(&row)).transpose()?);
+            self.take_in_source(own, found)?;
+            // For those who have no tenant both are the same.
+            self.take_in_source(shared.filter(|_| !tenant.is_none()), found)?;
+        }
+        if let Some(name) = &want.declared {
+            let mut parts = reply::list(next(answer)?)?.into_iter();
+            let (version, declaration) = (next(&mut parts)?, next(&mut parts)?);
+            self.look_named(name, reply::bytes(version));
+            let declaration = reply::bytes(declaration).filter(|row| !row.is_empty());
+            found.declarations.extend(declaration.map(|row| codec::read_declaration(&row)).transpose()?);
+            let declared = reply::count(next(&mut parts)?)?;
+            found.declared = usize::try_from(declared).unwrap_or(usize::MAX);
+            if found.declared + DECLARED_CLOSE > limits::SOURCES_DECLARED_MAX {
+                self.look("HLEN", self.keys().of("declared"), String::new(), declared.to_string());
+            }
+            for row in reply::list(next(&mut parts)?)? {
+                self.take_in_source(reply::bytes(row), found)?;
+            }
+        }
+        if let Some((source, key)) = &want.answer {
+            let mut parts = reply::list(next(answer)?)?.into_iter();
+            let row = reply::bytes(next(&mut parts)?).unwrap_or_default();
+            let version = row.first_chunk().map(|version| u64::from_be_bytes(*version));
+            self.look("VERSION", self.keys().answers(*source), key.clone(), or_empty(version));
+            found.answer = version.map(|_| read_answer(&row)).transpose()?;
+            let answers = reply::count(next(&mut parts)?)?;
+            found.answers = usize::try_from(answers).unwrap_or(usize::MAX);
+            found.next_over = reply::text(next(&mut parts)?).filter(|key| !key.is_empty());
+        }
+        Ok(())
+    }
+
+    /// Nothing comes or goes under this name until the end, or the end is a conflict.
+    fn look_named(&mut self, name: &SourceName, version: Option<Vec<u8>>) {
+        let version = String::from_utf8(version.unwrap_or_default()).unwrap_or_default();
+        self.look("HGET", self.keys().of("named"), name.as_str().to_owned(), version);
+    }
+
+    fn take_in_source(&mut self, row: Option<Vec<u8>>, found: &mut Found) -> StoreResult<()> {
+        let Some(row) = row.filter(|row| !row.is_empty()) else { return Ok(()) };
+        let (version, source) = read_source(&row)?;
+        self.shared.turns.learn(&source);
+        // The first reading counts, as with lanes.
+        let seen = SeenSource { version, source: source.clone() };
+        self.sources.entry(source.id).or_insert(seen);
+        found.sources.push(source);
         Ok(())
     }
 
@@ -393,9 +482,13 @@ impl Tx {
             return Ok(());
         }
         let keys = self.keys();
-        let due = (0..=limits::PRIORITY_MAX).map(|priority| keys.due(priority, queue));
+        let (outlook, _) = self.shared.outlook(For::Reads).await?;
+        let of_queue = outlook.queues.iter().filter(|q| queue_text(&q.tenant, &q.queue) == queue);
+        let due: Vec<String> = of_queue
+            .flat_map(|q| due_places(q).map(|(priority, source)| keys.due(priority, source, queue)))
+            .collect();
         let mut seen = BTreeSet::new();
-        for set in due.chain([keys.lease(queue), keys.held(queue)]) {
+        for set in due.into_iter().chain([keys.lease(queue), keys.held(queue)]) {
             let mut at = 0;
             while found.lanes.len() < most {
                 let names = self.shared.page(&set, at, PAGE).await?;

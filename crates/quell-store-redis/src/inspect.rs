@@ -1,9 +1,11 @@
 //! Inspect: reads over a connection of their own.
 //!
 //! Listings go by sorted sets and cursors, a bounded number of rows at a time. Lanes that have something to do are found
-//! through the sets of leases, due times and holds, so a million idle lanes cost nothing (`inspect/lanes.rs`). Runs that
-//! ended and records of the trail are read from the newest backwards (`inspect/history.rs`). `Verify` reads everything and
-//! is for `doctor` (`inspect/verify.rs`).
+//! through the sets of leases, due times and holds, so a million idle lanes cost nothing (`inspect/lanes.rs`). Sources are in
+//! the order of their names (`inspect/sources.rs`). Runs that ended and records of the trail are read from the newest
+//! backwards (`inspect/history.rs`). `Verify` reads everything and is for `doctor` (`inspect/verify.rs`).
+
+use std::collections::BTreeMap;
 
 use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
@@ -14,11 +16,12 @@ use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::SourceId;
 use quell_core::store::Description;
 use quell_core::totals::Totals;
 use quell_core::working_set::Kept;
 use quell_store_rows::codec;
-use quell_store_rows::rows::{Span, Want};
+use quell_store_rows::rows::{QueueOutlook, Span, Want};
 use redis::Value;
 
 use crate::apply::TOTALS;
@@ -29,11 +32,12 @@ use crate::link::For;
 use crate::reply;
 use crate::rows::{LaneValue, read_event, read_lane, read_run};
 use crate::script::Script;
-use crate::store::{Pauses, Shared, paused};
+use crate::store::{Pauses, Shared, due_places, paused};
 
 mod cursor;
 mod history;
 mod lanes;
+mod sources;
 mod verify;
 
 pub(crate) async fn inspect(
@@ -51,28 +55,31 @@ pub(crate) async fn inspect(
         Inspect::Event(key, id) => Inspected::Event(view.event(&key, &id).await?),
         Inspect::Audit(filter) => Inspected::Audit(view.audit(&filter).await?),
         Inspect::Schedules => Inspected::Schedules(view.schedules().await?),
-        Inspect::Sources(_) => {
-            Inspected::Sources(quell_core::inspect::Page { items: Vec::new(), next: None })
-        }
+        Inspect::Sources(filter) => Inspected::Sources(view.sources(&filter).await?),
         Inspect::Stats => Inspected::Stats(view.stats().await?),
         Inspect::Verify => Inspected::Verify(view.verify().await?),
         Inspect::Health => Inspected::Health(view.health(description).await?),
     })
 }
 
-/// What one read sees: the time, the queues and the pauses at its beginning.
+/// What one read sees: the time, the queues, the sources that their lanes wait for and the pauses at its beginning.
 struct View<'s> {
     shared: &'s Shared,
     now: Timestamp,
     pauses: Pauses,
     queues: Vec<(Tenant, QueueName)>,
+    /// The sets of lanes that wait for a source, by the text of their queue.
+    governed: BTreeMap<String, Vec<(u8, SourceId)>>,
 }
 
 impl<'s> View<'s> {
     async fn open(shared: &'s Shared) -> StoreResult<Self> {
         let (outlook, pauses) = shared.outlook(For::Reads).await?;
         let queues = shared.all_queues().await?;
-        Ok(View { shared, now: outlook.now, pauses, queues })
+        let governed =
+            |q: &QueueOutlook| due_places(q).filter_map(|(p, source)| Some((p, source?))).collect();
+        let governed = outlook.queues.iter().map(|q| (queue_text(&q.tenant, &q.queue), governed(q)));
+        Ok(View { shared, now: outlook.now, pauses, queues, governed: governed.collect() })
     }
 
     /// The queues that a filter names.
@@ -81,6 +88,14 @@ impl<'s> View<'s> {
             tenant.is_none_or(|tenant| tenant == t) && queue.is_none_or(|queue| queue == q)
         };
         self.queues.iter().filter(of).cloned().collect()
+    }
+
+    /// The sets of due times of a queue: all of those without a source, and those with one that have lanes.
+    fn due_sets(&self, queue: &str) -> impl Iterator<Item = (u8, Option<SourceId>)> {
+        let governed = self.governed.get(queue).into_iter().flatten();
+        (0..=limits::PRIORITY_MAX)
+            .map(|priority| (priority, None))
+            .chain(governed.map(|(priority, source)| (*priority, Some(*source))))
     }
 
     fn paused_by(&self, tenant: &Tenant, queue: &QueueName) -> Option<String> {
@@ -168,10 +183,10 @@ impl<'s> View<'s> {
             let mut pipe = redis::pipe();
             pipe.cmd("HMGET").arg(keys.totals(&text)).arg(&TOTALS[..]);
             pipe.cmd("ZCARD").arg(keys.lease(&text));
-            for priority in 0..=limits::PRIORITY_MAX {
+            for (priority, source) in self.due_sets(&text) {
                 // Entries may be early; the first one that is truly due is among the first few, and a page bounds the look.
                 pipe.cmd("ZRANGEBYSCORE")
-                    .arg(keys.due(priority, &text))
+                    .arg(keys.due(priority, source, &text))
                     .arg("-inf")
                     .arg(self.now.as_millis());
                 pipe.arg("LIMIT").arg(0).arg(limits::PAGE_DEFAULT);

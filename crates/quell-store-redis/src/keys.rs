@@ -10,6 +10,8 @@
 //! | `key`, `names` | hash from the text of a key to its lane; the same texts in order, for listings |
 //! | `lane:<lane>` | the row of a lane: version, entries, key, state (`rows.rs`) |
 //! | `due:<priority>:<queue>`, `lease:<queue>`, `held:<queue>` | sorted sets of lanes: by due time, by lease, paused or blocked |
+//! | `due:<priority>.<source>:<queue>` | lanes by due time that wait for a source, too |
+//! | `stopped:<source>` | set of paused or blocked lanes whose next batch asks this source |
 //! | `waits` | the first time of each of these sets, for all queues at once |
 //! | `claim:<id>` | set of the lanes that are held under this claim |
 //! | `ev:<lane>`, `id:<lane>` | events by number; hash from id to number |
@@ -20,9 +22,15 @@
 //! | `aside`, `look:<queue>`, `of:<key>`, `asid:<key>` | events aside; by when to look; those of a lane; by id |
 //! | `schedule`, `fire:<queue>` | hash of schedules; by their next fire |
 //! | `pause` | hash of paused queues |
+//! | `declared`, `named` | hash of declarations of sources; how often anything under a name has come or gone |
+//! | `source`, `sources` | hash from name and tenant to the number of a source; the same texts in order, for listings |
+//! | `source:<source>` | the row of a source: version, state |
+//! | `answer:<source>`, `over:<source>`, `kept:<source>` | hash of kept answers; by when they are over; those with a value by when they expire |
+//! | `over` | sources by when their first answer is over |
 
 use quell_core::aside::Aside;
-use quell_core::event::{LaneKey, QueueName, Tenant};
+use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
+use quell_core::source::SourceId;
 
 /// The names of one partition.
 #[derive(Debug, Clone)]
@@ -52,8 +60,28 @@ impl Keys {
         format!("{}lane:{id}", self.base)
     }
 
-    pub(crate) fn due(&self, priority: u8, queue: &str) -> String {
-        format!("{}due:{priority}:{queue}", self.base)
+    /// Lanes that wait for no source are where they were before there were any.
+    pub(crate) fn due(&self, priority: u8, source: Option<SourceId>, queue: &str) -> String {
+        match source {
+            None => format!("{}due:{priority}:{queue}", self.base),
+            Some(source) => format!("{}due:{priority}.{source}:{queue}", self.base),
+        }
+    }
+
+    pub(crate) fn stopped(&self, source: SourceId) -> String {
+        format!("{}stopped:{source}", self.base)
+    }
+
+    pub(crate) fn source(&self, source: SourceId) -> String {
+        format!("{}source:{source}", self.base)
+    }
+
+    pub(crate) fn answers(&self, source: SourceId) -> String {
+        format!("{}answer:{source}", self.base)
+    }
+
+    pub(crate) fn kept(&self, source: SourceId) -> String {
+        format!("{}kept:{source}", self.base)
     }
 
     pub(crate) fn lease(&self, queue: &str) -> String {
@@ -102,6 +130,11 @@ impl Keys {
 /// A queue of a tenant as it is named in keys: no tenant holds a NUL.
 pub(crate) fn queue_text(tenant: &Tenant, queue: &QueueName) -> String {
     format!("{}\0{}", tenant.as_str(), queue.as_str())
+}
+
+/// A source as it is named: texts sort by name, then by tenant.
+pub(crate) fn source_text(tenant: &Tenant, name: &SourceName) -> String {
+    format!("{}\0{}", name.as_str(), tenant.as_str())
 }
 
 pub(crate) fn lane_text(key: &LaneKey) -> String {

@@ -4,7 +4,7 @@
 //! (`lua/apply.lua`) looks whether they are still the same and writes everything at once, or nothing. Follow one request:
 //! [`RedisStore`] → `quell_store_rows` → `tx.rs` (what was read) → `find.rs` (what belongs to it) → `apply.rs` (what is
 //! written). Names of keys are in `keys.rs`, the form of values in `rows.rs`, the connection in `link.rs`, the numbers that
-//! a process sets apart in `numbers.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`.
+//! a process sets apart in `numbers.rs`, turns on sources in `turns.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`.
 //!
 //! As durable as the server is set up to be: its settings are read back when the store is opened, and a server that could
 //! lose accepted events without a word is refused (`settings.rs`). A server that was restarted, or has taken over from
@@ -38,6 +38,7 @@ mod script;
 mod settings;
 mod store;
 mod sweep;
+mod turns;
 mod tx;
 mod wake;
 

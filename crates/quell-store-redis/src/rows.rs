@@ -7,6 +7,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{Event, EventId, Fingerprint, Headers, LaneKey, Payload};
 use quell_core::lane::{CurrentRun, Lane};
 use quell_core::lifecycle::RunState;
+use quell_core::source::{CacheRow, Source, SourceId};
 use quell_core::store::StepRow;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 use quell_store_rows::codec;
@@ -115,12 +116,20 @@ pub(crate) fn read_lane(value: &[u8]) -> StoreResult<LaneValue> {
     let length = usize::from(u16::from_be_bytes(cut.array()?));
     let key = read_lane_key(cut.text(length)?).ok_or_else(|| damaged("key"))?;
     let lane = codec::read_lane(cut.rest)?;
-    Ok(LaneValue { front, at: LaneAt { key, lane, entries: Entries { due, lease, priority } } })
+    // Whatever writes a due entry writes it for the source that the lane waits for.
+    let entries = Entries { due, lease, priority, source: due.and(lane.source()) };
+    Ok(LaneValue { front, at: LaneAt { key, lane, entries } })
 }
 
 /// Paused, or waiting for an operator.
 pub(crate) fn is_held(lane: &Lane) -> bool {
     lane.paused.is_some() || lane.blocked.is_some()
+}
+
+/// The source that a lane asks next which an operator has paused or a failed run blocks: it is in no set of due times.
+pub(crate) fn stopped_for(lane: &Lane) -> Option<SourceId> {
+    let stopped = lane.due_at().is_none() && lane.lease_at().is_none();
+    lane.source().filter(|_| stopped)
 }
 
 /// The largest number in a lane.
@@ -136,7 +145,8 @@ pub(crate) fn mark_bytes(mark: Option<u64>) -> [u8; 8] {
 }
 
 /// Number (8 bytes), mark (8), size of the payload (4), fingerprint (16), priority (1), when it came (8), the number it
-/// had before (8), its id with its length (2), headers with their length (4), the payload.
+/// had before (8), its id with its length (2), headers with their length (4), the payload; then its source (8), if it has
+/// one, so that rows from before there were sources are read as they are.
 pub(crate) fn write_event(kept: &Kept, mark: Option<u64>, payload: &Payload) -> Vec<u8> {
     let event = &kept.event;
     let headers = match event.headers.is_empty() {
@@ -157,6 +167,7 @@ pub(crate) fn write_event(kept: &Kept, mark: Option<u64>, payload: &Payload) -> 
     value.extend(u32::try_from(headers.len()).unwrap_or(u32::MAX).to_be_bytes());
     value.extend(headers);
     value.extend(text);
+    value.extend(kept.source.iter().flat_map(|source| source.0.to_be_bytes()));
     value
 }
 
@@ -164,7 +175,7 @@ pub(crate) fn read_event(value: &[u8]) -> StoreResult<Kept> {
     let mut cut = Cut { rest: value, what: "event" };
     let some = |number: u64| (number != 0).then_some(number);
     let (seq, mark) = (cut.number()?, some(cut.number()?));
-    cut.bytes(4)?;
+    let size = cut.size()?;
     let print = Fingerprint(cut.array()?);
     let [priority] = cut.array()?;
     let received_at = Timestamp::from_millis(cut.time()?);
@@ -175,14 +186,17 @@ pub(crate) fn read_event(value: &[u8]) -> StoreResult<Kept> {
         0 => Headers::new(),
         size => rmp_serde::from_slice(cut.bytes(size)?).map_err(|_| damaged("header"))?,
     };
-    let payload = std::str::from_utf8(cut.rest).map_err(|_| damaged("payload"))?;
-    let payload = Payload::from_stored(payload);
+    let payload = Payload::from_stored(cut.text(size)?);
+    let source = match cut.rest {
+        [] => None,
+        _ => Some(SourceId(cut.number()?)),
+    };
     Ok(Kept {
         event: Event { seq, id, received_at, payload, headers, was_seq },
         mark,
         priority,
         print,
-        source: None,
+        source,
     })
 }
 
@@ -242,6 +256,30 @@ pub(crate) fn read_records(entry: &[u8]) -> StoreResult<Vec<Trail>> {
     Ok(records)
 }
 
+/// Version (8 bytes), the source.
+pub(crate) fn write_source(version: u64, source: &Source) -> Vec<u8> {
+    let mut value = version.to_be_bytes().to_vec();
+    value.extend(codec::write_source(source));
+    value
+}
+
+pub(crate) fn read_source(value: &[u8]) -> StoreResult<(u64, Source)> {
+    let mut cut = Cut { rest: value, what: "source" };
+    Ok((cut.number()?, codec::read_source(cut.rest)?))
+}
+
+/// When an answer is worth nothing any more, neither as an answer nor as a flight.
+pub(crate) fn over_at(row: &CacheRow) -> Timestamp {
+    row.flight.map_or(row.expires_at, |flight| row.expires_at.max(flight.until))
+}
+
+/// An answer; the version (8 bytes) in front of it is given by the script that writes it.
+pub(crate) fn read_answer(value: &[u8]) -> StoreResult<CacheRow> {
+    let mut cut = Cut { rest: value, what: "kept answer" };
+    cut.number()?;
+    codec::read_answer(cut.rest)
+}
+
 /// A step's field in the hash of its run.
 pub(crate) fn step_field(revision: u32, name: &str) -> String {
     format!("{revision}\0{name}")
@@ -278,7 +316,7 @@ mod tests {
         let key = LaneKey::new(QueueName::new("mail").unwrap(), Key::new("a\u{1}{b}").unwrap()).of(tenant);
         let mut lane = Lane::new(7, at(5));
         lane.head_seq = 9;
-        let entries = Entries { due: Some(at(77)), lease: None, priority: 3 };
+        let entries = Entries { due: Some(at(77)), lease: None, priority: 3, source: None };
         let front = Front { version: 12, latest: at(8), top: 99 };
         let value = write_lane(front, &key, &lane, entries);
         assert_eq!(value[..24], front.bytes());
@@ -293,7 +331,10 @@ mod tests {
     fn events_come_back_as_they_were() {
         let payload = Payload::of(&serde_json::json!({"text": "ü\u{0}"}));
         let headers: Headers = [("a".to_owned(), "b".to_owned())].into();
-        for (headers, mark, was_seq) in [(headers, None, Some(3)), (Headers::new(), Some(8), None)] {
+        let governed = Some(SourceId(77));
+        for (headers, mark, was_seq, source) in
+            [(headers, None, Some(3), governed), (Headers::new(), Some(8), None, None)]
+        {
             let event = Event {
                 seq: 41,
                 id: EventId::new("evt_1").unwrap(),
@@ -302,7 +343,7 @@ mod tests {
                 headers,
                 was_seq,
             };
-            let kept = Kept { event, mark, priority: 9, print: payload.fingerprint(), source: None };
+            let kept = Kept { event, mark, priority: 9, print: payload.fingerprint(), source };
             let value = write_event(&kept, mark, &payload);
             assert_eq!(read_event(&value).unwrap(), kept);
             // The places at which scripts look.
@@ -311,6 +352,9 @@ mod tests {
             assert_eq!(value[16..20], u32::try_from(payload.len()).unwrap().to_be_bytes());
             assert_eq!(value[20..36], kept.print.0);
             assert_eq!(value[53..60], *b"\0\x05evt_1");
+            // As it was written before there were sources.
+            let before = &value[..value.len() - source.map_or(0, |_| 8)];
+            assert_eq!(read_event(before).unwrap(), Kept { source: None, ..kept });
         }
     }
 

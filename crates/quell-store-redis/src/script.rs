@@ -40,6 +40,7 @@ pub(crate) const OPEN: &str = include_str!("../lua/open.lua");
 /// A script that is called by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
+    Answers,
     Apply,
     Claimed,
     Count,
@@ -65,7 +66,8 @@ pub(crate) enum Script {
 }
 
 /// All scripts, in the order of [`Script`].
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
+    guarded!("answers"),
     guarded!("apply"),
     guarded!("claimed"),
     script!("count"),

@@ -1,6 +1,6 @@
 //! What all parts of an open store share, and the backend that `quell_store_rows` works on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::Paused;
+use quell_core::source::{Source, SourceId};
 use quell_core::store::{Description, Swept, Wakeups};
 use quell_store_rows::rows::{Backend, Outlook, QueueOutlook, Rows, RowsResult};
 use redis::{Cmd, Value};
@@ -21,8 +22,9 @@ use crate::keys::read_queue;
 use crate::link::{For, Link, SCHEMA};
 use crate::numbers::Numbers;
 use crate::reply;
-use crate::rows::{LaneValue, read_lane};
+use crate::rows::{LaneValue, read_lane, read_source};
 use crate::script::Script;
+use crate::turns::Turns;
 use crate::tx::Tx;
 use crate::wake::Bell;
 use crate::{inspect, sweep};
@@ -33,6 +35,7 @@ const CHUNK: usize = 512;
 pub(crate) struct Shared {
     pub(crate) link: Arc<Link>,
     pub(crate) numbers: Numbers,
+    pub(crate) turns: Turns,
 }
 
 /// The pauses of queues, of one tenant or of all.
@@ -42,6 +45,16 @@ pub(crate) type Pauses = BTreeMap<(QueueName, Option<Tenant>), Paused>;
 pub(crate) fn paused<'p>(pauses: &'p Pauses, tenant: &Tenant, queue: &QueueName) -> Option<&'p Paused> {
     let own = pauses.get(&(queue.clone(), Some(tenant.clone())));
     own.or_else(|| pauses.get(&(queue.clone(), None)))
+}
+
+/// Lanes that wait for a source: the source, their priority, and when the first of them is due.
+type Governed = (SourceId, u8, Timestamp);
+
+/// The sets of due times in which a queue has lanes.
+pub(crate) fn due_places(queue: &QueueOutlook) -> impl Iterator<Item = (u8, Option<SourceId>)> {
+    let free = queue.levels.iter().map(|(priority, _)| (*priority, None));
+    let governed = queue.governed.iter();
+    free.chain(governed.flat_map(|(source, levels)| levels.iter().map(|(p, _)| (*p, Some(*source)))))
 }
 
 impl Shared {
@@ -89,6 +102,25 @@ impl Shared {
         Ok(lanes)
     }
 
+    /// Sources by their numbers; those that do not exist are not in the answer.
+    pub(crate) async fn sources_of(
+        &self,
+        ids: impl Iterator<Item = SourceId>,
+    ) -> StoreResult<BTreeMap<SourceId, Source>> {
+        let ids: BTreeSet<SourceId> = ids.collect();
+        let names: Vec<String> = ids.into_iter().map(|id| self.link.keys.source(id)).collect();
+        let mut sources = BTreeMap::new();
+        for part in names.chunks(CHUNK) {
+            let mut command = redis::cmd("MGET");
+            command.arg(part);
+            for row in reply::list(self.plain(&command).await?)?.into_iter().filter_map(reply::bytes) {
+                let (_, source) = read_source(&row)?;
+                sources.insert(source.id, source);
+            }
+        }
+        Ok(sources)
+    }
+
     /// The keys of these lanes, one for each.
     pub(crate) async fn keys_of_lanes(
         &self,
@@ -130,33 +162,54 @@ impl Shared {
         self.link.told(now);
         let (waits, leases) = (reply::list(part()?)?, reply::list(part()?)?);
         let pauses = read_pauses(part()?)?;
+        let mut sources = BTreeMap::new();
+        for row in reply::list(part()?)?.into_iter().filter_map(reply::bytes) {
+            let (_, source) = read_source(&row)?;
+            self.turns.learn(&source);
+            sources.insert(source.id, source);
+        }
         let mut leases = leases.into_iter();
-        let mut queues: BTreeMap<(Tenant, QueueName), QueueOutlook> = BTreeMap::new();
+        let mut queues: BTreeMap<(Tenant, QueueName), (QueueOutlook, Vec<Governed>)> = BTreeMap::new();
         let mut waits = waits.into_iter();
         while let (Some(name), Some(at)) = (waits.next(), waits.next()) {
             let name = reply::text(name).ok_or_else(|| strange("a queue without a name"))?;
             let at = reply::time(at)?;
             let (kind, rest) = name.split_at_checked(1).ok_or_else(|| strange("a queue without a name"))?;
             let (level, text) = match kind {
-                "d" => rest.split_at_checked(1).unwrap_or(("", rest)),
+                "d" | "g" => rest.split_at_checked(1).unwrap_or(("", rest)),
                 _ => ("", rest),
+            };
+            let (source, text) = match kind {
+                "g" => text.split_once(':').unwrap_or(("", text)),
+                _ => ("", text),
             };
             let (tenant, queue) = read_queue(text).ok_or_else(|| strange("a queue without a name"))?;
             let place = (tenant.clone(), queue.clone());
             let paused = paused(&pauses, &tenant, &queue).is_some();
-            let of_queue = queues.entry(place).or_insert_with(|| QueueOutlook {
-                tenant,
-                queue,
-                paused,
-                running: 0,
-                levels: Vec::new(),
-                first_lease: None,
-                later_lease: None,
-                first_aside: None,
-                first_fire: None,
+            let (of_queue, governed) = queues.entry(place).or_insert_with(|| {
+                (
+                    QueueOutlook {
+                        tenant,
+                        queue,
+                        paused,
+                        running: 0,
+                        levels: Vec::new(),
+                        governed: Vec::new(),
+                        first_lease: None,
+                        later_lease: None,
+                        first_aside: None,
+                        first_fire: None,
+                    },
+                    Vec::new(),
+                )
             });
             match kind {
                 "d" => of_queue.levels.extend(level.parse().ok().map(|level: u8| (level, at))),
+                "g" => {
+                    let place = source.parse().ok().zip(level.parse().ok());
+                    let (source, level) = place.ok_or_else(|| strange("a source without a number"))?;
+                    governed.push((SourceId(source), level, at));
+                }
                 "l" => {
                     of_queue.first_lease = Some(at);
                     of_queue.running = reply::count(leases.next().unwrap_or_default())?;
@@ -168,7 +221,13 @@ impl Shared {
                 _ => of_queue.first_fire = Some(at),
             }
         }
-        Ok((Outlook { now, queues: queues.into_values().collect() }, pauses))
+        let queues = queues.into_values().map(|(of_queue, mut governed)| {
+            governed.sort_unstable();
+            let of_source = governed.chunk_by(|a, b| a.0 == b.0);
+            let levels = |part: &[Governed]| part.iter().map(|(_, level, at)| (*level, *at)).collect();
+            QueueOutlook { governed: of_source.map(|part| (part[0].0, levels(part))).collect(), ..of_queue }
+        });
+        Ok((Outlook { now, queues: queues.collect(), sources }, pauses))
     }
 }
 
@@ -187,7 +246,8 @@ impl Redis {
         link.now().await?;
         let bell = Bell::new();
         let tasks = bell.tasks(&link);
-        Ok(Redis { shared: Arc::new(Shared { link, numbers: Numbers::default() }), bell, tasks })
+        let shared = Shared { link, numbers: Numbers::default(), turns: Turns::default() };
+        Ok(Redis { shared: Arc::new(shared), bell, tasks })
     }
 }
 
@@ -213,6 +273,10 @@ impl Backend for Redis {
 
     async fn forget(&self, retention: Duration, swept: &mut Swept) -> StoreResult<()> {
         sweep::forget(&self.shared, retention, swept).await
+    }
+
+    async fn forget_answers(&self) -> StoreResult<bool> {
+        sweep::forget_answers(&self.shared).await
     }
 
     fn ring(&self, at: Timestamp) {

@@ -1,4 +1,5 @@
-//! The retention, one bounded step: a script of its own does it on the server, so nothing can come in between.
+//! The retention and kept answers that are over, one bounded step each: a script of its own does it on the server, so
+//! nothing can come in between.
 
 use std::time::Duration;
 
@@ -25,4 +26,10 @@ pub(crate) async fn forget(shared: &Shared, retention: Duration, swept: &mut Swe
     swept.removed_audit += next()?;
     swept.more |= next()? == 1;
     Ok(())
+}
+
+pub(crate) async fn forget_answers(shared: &Shared) -> StoreResult<bool> {
+    let mut call = shared.link.script(Script::Answers);
+    call.arg(limits::CACHE_SWEEP_STEP);
+    Ok(reply::count(shared.link.read(For::Transactions, &call).await?)? == 1)
 }

@@ -17,6 +17,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::lane::Lane;
 use quell_core::schedule::ScheduleRow;
+use quell_core::source::{Source, SourceId};
 use quell_core::store::Purge;
 use quell_store_rows::changes::Changes;
 use quell_store_rows::codec;
@@ -30,9 +31,10 @@ use crate::error::strange;
 use crate::keys::{Keys, aside_name, lane_text, queue_text};
 use crate::link::For;
 use crate::reply;
-use crate::rows::{Front, is_held, read_lane};
+use crate::rows::{Front, is_held, read_lane, stopped_for};
 use crate::script::Script;
 use crate::store::Shared;
+use crate::turns::Turn;
 
 /// How long lanes are reserved for the claimer that has read them: far longer than it needs, and short enough for the
 /// lanes of one that died.
@@ -41,7 +43,8 @@ const RESERVED: Duration = Duration::from_millis(250);
 /// A sorted set of lanes or of events aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Index {
-    Due(u8),
+    /// By priority, and by the source that its lanes wait for.
+    Due(u8, Option<SourceId>),
     Lease,
     Look,
     Fire,
@@ -51,7 +54,10 @@ impl Index {
     /// Its name in `waits`, and the set itself.
     pub(crate) fn names(self, keys: &Keys, queue: &str) -> (String, String) {
         match self {
-            Index::Due(priority) => (format!("d{priority}{queue}"), keys.due(priority, queue)),
+            Index::Due(priority, None) => (format!("d{priority}{queue}"), keys.due(priority, None, queue)),
+            Index::Due(priority, source @ Some(id)) => {
+                (format!("g{priority}{id}:{queue}"), keys.due(priority, source, queue))
+            }
             Index::Lease => (format!("l{queue}"), keys.lease(queue)),
             Index::Look => (format!("a{queue}"), keys.look(queue)),
             Index::Fire => (format!("s{queue}"), keys.fire(queue)),
@@ -80,6 +86,16 @@ pub(crate) struct Seen {
     pub(crate) claim: Option<String>,
     /// Its runs that have not ended.
     pub(crate) runs: Vec<u64>,
+    /// The source among whose stopped lanes it was.
+    pub(crate) stopped: Option<SourceId>,
+}
+
+/// A source as this transaction saw it. It is looked at again at the end if it has changed by then: what only read it
+/// might as well have been earlier than whoever changed it meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenSource {
+    pub(crate) version: u64,
+    pub(crate) source: Source,
 }
 
 pub(crate) struct Tx {
@@ -87,6 +103,9 @@ pub(crate) struct Tx {
     pub(crate) now: Timestamp,
     pub(crate) epoch: u64,
     pub(crate) lanes: BTreeMap<u64, Seen>,
+    pub(crate) sources: BTreeMap<SourceId, SeenSource>,
+    /// The turns of this process on these sources.
+    pub(crate) turns: Vec<Turn>,
     /// Keys that had no lane.
     pub(crate) absent: BTreeSet<String>,
     /// What else was seen: command, key, argument, answer.
@@ -117,6 +136,8 @@ impl Tx {
             now,
             epoch,
             lanes: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            turns: Vec::new(),
             absent: BTreeSet::new(),
             looks: BTreeSet::new(),
             reserved: Vec::new(),
@@ -164,6 +185,7 @@ impl Tx {
                 held: is_held(lane),
                 claim: claim_of(lane).map(str::to_owned),
                 runs: live_runs(lane),
+                stopped: stopped_for(lane),
             };
             // The first reading counts: a lane that has changed since is found out at the end.
             self.lanes.entry(lane.id).or_insert(seen);
@@ -261,11 +283,13 @@ impl Rows for Tx {
         let mut call = self.script(Script::Due);
         call.arg(self.now.as_millis()).arg(self.reserved_until());
         for pick in picks {
-            call.arg(pick.priority).arg(queue_text(&pick.tenant, &pick.queue)).arg(pick.most);
+            let index = Index::Due(pick.priority, pick.source);
+            let (name, set) = index.names(self.keys(), &queue_text(&pick.tenant, &pick.queue));
+            call.arg(name).arg(set).arg(pick.most);
         }
         let rows = self.ask(&call).await?;
         let lanes = self.take_in(rows)?;
-        self.reserve(&lanes, |at| (Index::Due(at.entries.priority), at.entries.due));
+        self.reserve(&lanes, |at| (Index::Due(at.entries.priority, at.entries.source), at.entries.due));
         Ok(lanes)
     }
 

@@ -16,6 +16,7 @@ pub(super) fn check(request: &Inspect) -> StoreResult<()> {
         Inspect::Runs(filter) if filter.key.is_some() => (&filter.cursor, runs_of_key as Form),
         Inspect::Runs(filter) => (&filter.cursor, runs as Form),
         Inspect::Audit(filter) => (&filter.cursor, is_number as Form),
+        Inspect::Sources(filter) => (&filter.cursor, by_source as Form),
         _ => return Ok(()),
     };
     match cursor {
@@ -35,6 +36,10 @@ fn is_number(text: &str) -> bool {
 
 fn by_key(text: &str) -> bool {
     unhex(text).is_some()
+}
+
+fn by_source(text: &str) -> bool {
+    unhex_source(text).is_some()
 }
 
 fn walk(text: &str) -> bool {
@@ -59,13 +64,24 @@ pub(super) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A lane.
 pub(super) fn unhex(text: &str) -> Option<String> {
+    unhex_parts(text, 3)
+}
+
+/// A source.
+pub(super) fn unhex_source(text: &str) -> Option<String> {
+    unhex_parts(text, 2)
+}
+
+/// As many parts, with a NUL between them.
+fn unhex_parts(text: &str, parts: usize) -> Option<String> {
     if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     let byte = |place: usize| u8::from_str_radix(text.get(place..place + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-    String::from_utf8(bytes?).ok().filter(|text| text.matches('\0').count() == 2)
+    String::from_utf8(bytes?).ok().filter(|text| text.split('\0').count() == parts)
 }
 
 #[cfg(test)]
@@ -76,10 +92,16 @@ mod tests {
     fn every_form_that_is_given_is_known_and_others_are_not() {
         let lane = hex("\0q\0k");
         assert!(by_key(&lane) && unhex(&lane).is_some_and(|text| text == "\0q\0k"));
+        assert!(by_source(&hex("shop\0")) && !by_source(&lane) && !by_key(&hex("shop\0")));
         assert!(runs("f.91") && is_number("36") && runs_of_key("k.20") && runs_of_key("f.91"));
         for bad in ["", "x", "f.", "f.x", "1.2", "0.1.2.x", "0.1.2.3.x", "k.", "-1"] {
             assert!(
-                !walk(bad) && !runs(bad) && !is_number(bad) && !runs_of_key(bad) && !by_key(bad),
+                !walk(bad)
+                    && !runs(bad)
+                    && !is_number(bad)
+                    && !runs_of_key(bad)
+                    && !by_key(bad)
+                    && !by_source(bad),
                 "{bad}"
             );
         }

@@ -130,7 +130,7 @@ impl View<'_> {
         let mut listed: usize = cursor.and_then(|(_, listed)| listed.parse().ok()).unwrap_or(0);
         let queues = self.matching(filter.tenant.as_ref(), filter.queue.as_ref());
         let mut last = start.clone();
-        let mut steps = Steps::new(&queues, start, Lanes::Busy);
+        let mut steps = Steps::new(self, &queues, start, Lanes::Busy);
         while let Some((lane, at)) = steps.next(self).await? {
             for run in live_rows(&lane.at.lane, &lane.at.key, filter).skip(listed) {
                 if items.len() == limit {

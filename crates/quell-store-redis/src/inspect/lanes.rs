@@ -2,12 +2,16 @@
 //!
 //! Lanes with something to do are found in stages: those held by workers by the set of leases, those that wait by the
 //! sets of due times, one priority after the other, and those that an operator paused or a failed run blocked by a set of
-//! their own. A lane that is in an earlier stage is passed over in a later one.
+//! their own. A lane that is in an earlier stage is passed over in a later one. Of due times each queue has a set for
+//! lanes without a source, and one for each source that its lanes wait for.
+
+use std::collections::BTreeSet;
 
 use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::inspect::{LaneDetail, LaneFilter, LaneRow, Page, Waiting};
 use quell_core::limits;
+use quell_core::source::SourceId;
 use quell_store_rows::rows::Span;
 
 use super::View;
@@ -40,24 +44,31 @@ impl Stage {
         }
     }
 
-    fn set(self, keys: &Keys, queue: &str) -> String {
+    /// Where lanes of this stage are; nothing when the stage has no set for this place.
+    fn set(self, keys: &Keys, (queue, source): &Place) -> Option<String> {
         match self {
-            Stage::Leased => keys.lease(queue),
-            Stage::Due(priority) => keys.due(priority, queue),
-            Stage::Held => keys.held(queue),
+            Stage::Due(priority) => Some(keys.due(priority, *source, queue)),
+            Stage::Leased | Stage::Held if source.is_some() => None,
+            Stage::Leased => Some(keys.lease(queue)),
+            Stage::Held => Some(keys.held(queue)),
         }
     }
 
     /// Whether a lane that is in the set of this stage was not in an earlier one.
-    fn is_of(self, lane: &LaneValue) -> bool {
+    fn is_of(self, lane: &LaneValue, source: Option<SourceId>) -> bool {
         let entries = &lane.at.entries;
         match self {
             Stage::Leased => true,
-            Stage::Due(priority) => entries.lease.is_none() && entries.priority == priority,
+            Stage::Due(priority) => {
+                entries.lease.is_none() && (entries.priority, entries.source) == (priority, source)
+            }
             Stage::Held => entries.lease.is_none() && entries.due.is_none(),
         }
     }
 }
+
+/// A queue, and a source that its lanes wait for.
+type Place = (String, Option<SourceId>);
 
 /// Which lanes a walk visits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,26 +81,32 @@ pub(super) enum Lanes {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Walk {
     stage: usize,
-    queue: String,
+    place: Place,
     score: i64,
     id: u64,
 }
 
 impl Walk {
     fn start() -> Walk {
-        Walk { stage: 0, queue: String::new(), score: i64::MIN, id: 0 }
+        Walk { stage: 0, place: (String::new(), None), score: i64::MIN, id: 0 }
     }
 
     pub(super) fn parse(text: &str) -> Option<Walk> {
         let mut parts = text.split('.');
         let mut part = || parts.next();
+        let stage = part()?;
+        let (stage, source) = match stage.split_once('s') {
+            Some((stage, source)) => (stage, Some(SourceId(source.parse().ok()?))),
+            None => (stage, None),
+        };
+        // A queue is shown as the lane of an empty key.
+        let queue = match part()? {
+            "" => String::new(),
+            queue => unhex(queue)?.strip_suffix('\0')?.to_owned(),
+        };
         let walk = Walk {
-            stage: part()?.parse().ok()?,
-            // A queue is shown as the lane of an empty key.
-            queue: match part()? {
-                "" => String::new(),
-                queue => unhex(queue)?.strip_suffix('\0')?.to_owned(),
-            },
+            stage: stage.parse().ok()?,
+            place: (queue, source),
             score: part()?.parse().ok()?,
             id: part()?.parse().ok().filter(|id| *id < limits::NUMBER_MAX)?,
         };
@@ -97,8 +114,10 @@ impl Walk {
     }
 
     pub(super) fn text(&self) -> String {
-        let queue = if self.queue.is_empty() { String::new() } else { hex(&format!("{}\0", self.queue)) };
-        format!("{}.{queue}.{}.{}", self.stage, self.score, self.id)
+        let (queue, source) = &self.place;
+        let queue = if queue.is_empty() { String::new() } else { hex(&format!("{queue}\0")) };
+        let source = source.map_or_else(String::new, |source| format!("s{source}"));
+        format!("{}{source}.{queue}.{}.{}", self.stage, self.score, self.id)
     }
 
     pub(super) fn from_cursor(cursor: Option<&str>) -> Walk {
@@ -108,11 +127,11 @@ impl Walk {
 
 /// A walk that is under way: a lane at a time, read in chunks.
 pub(super) struct Steps {
-    queues: Vec<String>,
+    places: Vec<Place>,
     stages: usize,
     at: Walk,
-    /// The place of the queue in `queues`.
-    queue: usize,
+    /// Which of the places.
+    nth: usize,
     /// The rank of the next lane in the set; nothing when it is to be found by the last lane visited.
     rank: Option<usize>,
     read: std::collections::VecDeque<(LaneValue, i64)>,
@@ -120,17 +139,22 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(queues: &[(Tenant, QueueName)], start: Walk, which: Lanes) -> Steps {
-        let queues: Vec<String> = queues.iter().map(|(tenant, queue)| queue_text(tenant, queue)).collect();
-        let resumed = !start.queue.is_empty();
-        let queue = queues.iter().position(|queue| *queue >= start.queue).unwrap_or(queues.len());
-        let same = queues.get(queue).is_some_and(|queue| *queue == start.queue);
+    pub(super) fn new(view: &View<'_>, queues: &[(Tenant, QueueName)], start: Walk, which: Lanes) -> Steps {
+        let of_queue = |(tenant, queue): &(Tenant, QueueName)| {
+            let queue = queue_text(tenant, queue);
+            let sources: BTreeSet<_> = view.due_sets(&queue).map(|(_, source)| source).collect();
+            sources.into_iter().map(move |source| (queue.clone(), source))
+        };
+        let places: Vec<Place> = queues.iter().flat_map(of_queue).collect();
+        let resumed = !start.place.0.is_empty();
+        let nth = places.iter().position(|place| *place >= start.place).unwrap_or(places.len());
+        let same = places.get(nth).is_some_and(|place| *place == start.place);
         Steps {
             stages: if which == Lanes::Running { 1 } else { Stage::COUNT },
             rank: (!resumed || !same).then_some(0),
-            queue,
+            nth,
             at: start,
-            queues,
+            places,
             read: std::collections::VecDeque::new(),
             more: true,
         }
@@ -140,19 +164,19 @@ impl Steps {
     pub(super) async fn next(&mut self, view: &View<'_>) -> StoreResult<Option<(LaneValue, Walk)>> {
         loop {
             if let Some((lane, score)) = self.read.pop_front() {
-                let queue = self.queues[self.queue].clone();
-                self.at = Walk { stage: self.at.stage, queue, score, id: lane.at.lane.id };
+                let place = self.places[self.nth].clone();
+                self.at = Walk { stage: self.at.stage, place, score, id: lane.at.lane.id };
                 return Ok(Some((lane, self.at.clone())));
             }
             if !self.more {
-                self.queue += 1;
+                self.nth += 1;
                 (self.rank, self.more) = (Some(0), true);
             }
-            if self.queue >= self.queues.len() {
-                self.queue = 0;
+            if self.nth >= self.places.len() {
+                self.nth = 0;
                 self.at.stage += 1;
             }
-            if self.at.stage >= self.stages || self.queues.is_empty() {
+            if self.at.stage >= self.stages || self.places.is_empty() {
                 return Ok(None);
             }
             self.read_on(view).await?;
@@ -161,7 +185,11 @@ impl Steps {
 
     async fn read_on(&mut self, view: &View<'_>) -> StoreResult<()> {
         let stage = Stage::nth(self.at.stage);
-        let set = stage.set(&view.shared.link.keys, &self.queues[self.queue]);
+        let place = &self.places[self.nth];
+        let Some(set) = stage.set(&view.shared.link.keys, place) else {
+            self.more = false;
+            return Ok(());
+        };
         let rank = match self.rank {
             Some(rank) => rank,
             None => view.rank_behind(&set, &self.at).await?,
@@ -178,7 +206,7 @@ impl Steps {
         self.more = names.len() == CHUNK;
         self.rank = Some(rank + names.len());
         for lane in view.shared.lanes_named(&names).await? {
-            if stage.is_of(&lane) {
+            if stage.is_of(&lane, place.1) {
                 let score = scores.get(&lane.at.lane.id.to_string()).copied().unwrap_or(0);
                 self.read.push_back((lane, score));
             }
@@ -216,10 +244,11 @@ impl View<'_> {
             }
             None => Vec::new(),
         };
+        let source = self.shared.sources_of(lane.source().into_iter()).await?.into_values().next();
         Ok(Some(LaneDetail {
-            row: LaneRow::of(lane, key, self.now, paused.clone(), None),
+            row: LaneRow::of(lane, key, self.now, paused.clone(), source.as_ref()),
             now: self.now,
-            waiting: Waiting::of(lane, self.now, paused, None),
+            waiting: Waiting::of(lane, self.now, paused, source.as_ref()),
             open_run: lane.open.map(|o| lane.run_id(o.number)),
             current_run: lane.current.as_ref().map(|c| lane.run_id(c.number)),
             queued_runs: lane.queued.iter().map(|c| lane.run_id(c.number)).collect(),
@@ -237,15 +266,15 @@ impl View<'_> {
         let start = Walk::from_cursor(filter.cursor.as_deref());
         let which = if filter.running { Lanes::Running } else { Lanes::Busy };
         let (mut items, mut last) = (Vec::new(), start.clone());
-        let mut steps = Steps::new(&queues, start, which);
+        let mut steps = Steps::new(self, &queues, start, which);
         while let Some((lane, at)) = steps.next(self).await? {
             if items.len() == limit {
-                return Ok(Page { items, next: Some(last.text()) });
+                return self.listed(&items, Some(last.text())).await;
             }
-            items.push(self.listed(&lane));
+            items.push(lane);
             last = at;
         }
-        Ok(Page { items, next: None })
+        self.listed(&items, None).await
     }
 
     async fn lanes_by_key(&self, filter: &LaneFilter, limit: usize) -> StoreResult<Page<LaneRow>> {
@@ -276,14 +305,14 @@ impl View<'_> {
                     lanes.into_iter().filter_map(|id| String::from_utf8(id).ok()).collect();
                 for value in self.shared.lanes_named(&ids).await? {
                     if items.len() == limit || looked == LOOK_MAX {
-                        return Ok(Page { items, next: last.as_deref().map(hex) });
+                        return self.listed(&items, last.as_deref().map(hex)).await;
                     }
                     looked += 1;
                     last = Some(crate::keys::lane_text(&value.at.key));
                     let lane = &value.at.lane;
                     let busy = !lane.is_idle() || lane.paused.is_some() || lane.blocked.is_some();
                     if (filter.idle || busy) && (!filter.running || lane.lease_at().is_some()) {
-                        items.push(self.listed(&value));
+                        items.push(value);
                     }
                 }
                 match of_queue.last() {
@@ -292,12 +321,19 @@ impl View<'_> {
                 }
             }
         }
-        Ok(Page { items, next: None })
+        self.listed(&items, None).await
     }
 
-    fn listed(&self, value: &LaneValue) -> LaneRow {
-        let key = &value.at.key;
-        LaneRow::of(&value.at.lane, key, self.now, self.paused_by(&key.tenant, &key.queue), None)
+    /// Lanes as they are shown, with what the sources say that they ask next.
+    async fn listed(&self, lanes: &[LaneValue], next: Option<String>) -> StoreResult<Page<LaneRow>> {
+        let asked = lanes.iter().filter_map(|value| value.at.lane.source());
+        let sources = self.shared.sources_of(asked).await?;
+        let row = |value: &LaneValue| {
+            let (key, lane) = (&value.at.key, &value.at.lane);
+            let source = lane.source().and_then(|id| sources.get(&id));
+            LaneRow::of(lane, key, self.now, self.paused_by(&key.tenant, &key.queue), source)
+        };
+        Ok(Page { items: lanes.iter().map(row).collect(), next })
     }
 }
 
@@ -320,11 +356,13 @@ mod tests {
 
     #[test]
     fn cursors_come_back_as_they_were() {
-        for queue in ["", "\0mail", "a.b\0mail"] {
-            let walk = Walk { stage: 7, queue: queue.to_owned(), score: -5, id: 42 };
+        for (queue, source) in [("", None), ("\0mail", Some(SourceId(9))), ("a.b\0mail", None)] {
+            let walk = Walk { stage: 7, place: (queue.to_owned(), source), score: -5, id: 42 };
             assert_eq!(Walk::parse(&walk.text()), Some(walk));
         }
-        for bad in ["", "1", "1.2.3", "a.b.c.d", "1..3.18446744073709551615", "1..2.3.4"] {
+        for bad in
+            ["", "1", "1.2.3", "a.b.c.d", "1s..2.3", "s1..2.3", "1..3.18446744073709551615", "1..2.3.4"]
+        {
             assert_eq!(Walk::parse(bad), None, "{bad}");
         }
     }

@@ -3,7 +3,7 @@
 //! It reads every lane, every finished run and every event, a part at a time, so it is for `doctor` and for tests. What
 //! changes meanwhile would look like disorder: it is read again, and counts that never stood still are not judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
@@ -11,13 +11,15 @@ use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::Verified;
 use quell_core::lane::CurrentRun;
 use quell_core::lifecycle::RunState;
+use quell_core::source::SourceId;
 use redis::Value;
 
 use super::{View, read_totals};
 use crate::apply::TOTALS;
-use crate::keys::queue_text;
+use crate::keys::{queue_text, source_text};
 use crate::reply;
-use crate::rows::{LaneValue, mark_bytes, read_run};
+use crate::rows::{LaneValue, read_event, read_run, stopped_for};
+use crate::tx::Index;
 
 /// How often it is read again when somebody writes at the same time.
 const TRIES: usize = 5;
@@ -31,6 +33,8 @@ struct Counted {
     in_flight: u64,
     running: u64,
     dead: u64,
+    /// The sets of lanes that wait for a source.
+    governed: BTreeSet<(u8, SourceId)>,
 }
 
 /// What was found, and whether the store stood still meanwhile.
@@ -39,6 +43,7 @@ struct Found {
     events: u64,
     problems: Vec<String>,
     counted: BTreeMap<(Tenant, QueueName), Counted>,
+    sources: BTreeSet<SourceId>,
 }
 
 impl View<'_> {
@@ -48,6 +53,7 @@ impl View<'_> {
             tries += 1;
             let before = self.applied().await?;
             let mut found = Found::default();
+            self.verify_sources(&mut found).await?;
             self.verify_lanes(&mut found).await?;
             for (tenant, queue) in &self.queues {
                 self.verify_queue(tenant, queue, &mut found).await?;
@@ -110,14 +116,22 @@ impl View<'_> {
                     .push(format!("queue {name}: the counter says {said} {what}, the rows say {rows}"));
             }
         }
-        self.verify_waits(&text, &name, found).await
+        let governed = counted.governed.clone();
+        self.verify_waits(&text, &name, governed, found).await
     }
 
     /// Whoever waits for a queue must be woken by its first entry.
-    async fn verify_waits(&self, queue: &str, name: &str, found: &mut Found) -> StoreResult<()> {
-        use crate::tx::Index;
+    async fn verify_waits(
+        &self,
+        queue: &str,
+        name: &str,
+        governed: BTreeSet<(u8, SourceId)>,
+        found: &mut Found,
+    ) -> StoreResult<()> {
         let keys = &self.shared.link.keys;
-        let levels = (0..=quell_core::limits::PRIORITY_MAX).map(Index::Due);
+        let levels = self.due_sets(queue).chain(governed.into_iter().map(|(p, source)| (p, Some(source))));
+        let levels: BTreeSet<(u8, Option<SourceId>)> = levels.collect();
+        let levels = levels.into_iter().map(|(priority, source)| Index::Due(priority, source));
         let mut pipe = redis::pipe();
         for index in levels.chain([Index::Lease, Index::Look, Index::Fire]) {
             let (member, set) = index.names(keys, queue);
@@ -143,7 +157,7 @@ impl View<'_> {
 
     async fn verify_lanes(&self, found: &mut Found) -> StoreResult<()> {
         let (mut cursor, hash) = ("0".to_owned(), self.shared.link.keys.of("key"));
-        let mut lanes = std::collections::BTreeSet::new();
+        let mut lanes = BTreeSet::new();
         loop {
             let mut command = redis::cmd("HSCAN");
             command.arg(&hash).arg(&cursor).arg("COUNT").arg(CHUNK);
@@ -172,13 +186,21 @@ impl View<'_> {
         let problems = &mut found.problems;
         let counted = found.counted.entry((key.tenant.clone(), key.queue.clone())).or_default();
         counted.running += u64::from(lane.lease_at().is_some());
+        if let (Some(_), Some(source)) = (value.at.entries.due, value.at.entries.source) {
+            counted.governed.insert((value.at.entries.priority, source));
+        }
         let members =
-            |run: &CurrentRun| events.iter().filter(|(seq, mark)| run.has(*seq, *mark)).count() as u64;
+            |run: &CurrentRun| events.iter().filter(|(seq, mark, _)| run.has(*seq, *mark)).count() as u64;
+        let mut differ = Vec::new();
         let mut held = 0;
         if let Some(open) = lane.open {
             counted.buffered += open.count;
             held += open.count;
-            let rows = events.iter().filter(|(seq, mark)| mark.is_none() && *seq >= open.lo).count() as u64;
+            let of_open = || events.iter().filter(|(seq, mark, _)| mark.is_none() && *seq >= open.lo);
+            let rows = of_open().count() as u64;
+            if of_open().next().is_some_and(|(.., source)| *source != open.source) {
+                differ.push((open.number, open.source));
+            }
             if rows != open.count {
                 let said = open.count;
                 problems.push(format!("lane {id}: its open run says {said} events, the rows say {rows}"));
@@ -191,6 +213,9 @@ impl View<'_> {
                 false => counted.in_flight += run.count,
             }
             held += run.count;
+            if events.iter().any(|(seq, mark, source)| run.has(*seq, *mark) && *source != run.source) {
+                differ.push((run.number, run.source));
+            }
             let rows = members(run);
             if rows != run.count {
                 let (id, said) = (lane.run_id(run.number), run.count);
@@ -212,11 +237,44 @@ impl View<'_> {
             let rows = events.len();
             problems.push(format!("lane {id}: it has {rows} events, its runs say {held}"));
         }
+        for (number, said) in differ {
+            let run = lane.run_id(number);
+            problems.push(format!("{run}: it asks source {said:?}, its events do not"));
+        }
+        let asked = events.iter().filter_map(|(.., source)| *source);
+        if let Some(unknown) = asked.filter(|source| !found.sources.contains(source)).min() {
+            problems.push(format!("lane {id}: an event names source {unknown}, which is not there"));
+        }
         self.verify_entries(value, problems).await
     }
 
-    /// Number and mark of every event of a lane.
-    async fn events(&self, lane: u64) -> StoreResult<Vec<(u64, Option<u64>)>> {
+    /// Every source is known by its name, and only those that are there.
+    async fn verify_sources(&self, found: &mut Found) -> StoreResult<()> {
+        let mut command = redis::cmd("HGETALL");
+        command.arg(self.shared.link.keys.of("source"));
+        let mut parts = reply::list(self.shared.plain(&command).await?)?.into_iter();
+        let mut named = BTreeMap::new();
+        while let (Some(text), Some(id)) = (parts.next(), parts.next()) {
+            named.insert(SourceId(reply::count(id)?), reply::text(text).unwrap_or_default());
+        }
+        let rows = self.shared.sources_of(named.keys().copied()).await?;
+        for (id, text) in named {
+            let shown = text.replace('\0', " of ");
+            match rows.get(&id) {
+                Some(row) if source_text(&row.tenant, &row.name) == text => {
+                    found.sources.insert(id);
+                }
+                Some(_) => {
+                    found.problems.push(format!("source {id}: it is known as {shown}, its row is not"))
+                }
+                None => found.problems.push(format!("source {id}: it is known as {shown} and has no row")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Number, mark and source of every event of a lane.
+    async fn events(&self, lane: u64) -> StoreResult<Vec<(u64, Option<u64>, Option<SourceId>)>> {
         let (set, mut all) = (self.shared.link.keys.part("ev", lane), Vec::new());
         loop {
             let mut command = redis::cmd("ZRANGE");
@@ -224,11 +282,8 @@ impl View<'_> {
             let part = reply::list(self.shared.plain(&command).await?)?;
             let full = part.len() == CHUNK;
             for event in part.into_iter().filter_map(reply::bytes) {
-                let number = |at: usize| {
-                    let bytes = event.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-                    u64::from_be_bytes(bytes.unwrap_or_else(|| mark_bytes(None)))
-                };
-                all.push((number(0), Some(number(8)).filter(|mark| *mark != 0)));
+                let kept = read_event(&event)?;
+                all.push((kept.event.seq, kept.mark, kept.source));
             }
             if !full {
                 return Ok(all);
@@ -254,14 +309,21 @@ impl View<'_> {
         let (id, keys) = (lane.id, &self.shared.link.keys);
         let queue = queue_text(&value.at.key.tenant, &value.at.key.queue);
         let mut pipe = redis::pipe();
-        pipe.cmd("ZSCORE").arg(keys.due(entries.priority, &queue)).arg(id);
+        pipe.cmd("ZSCORE").arg(keys.due(entries.priority, lane.source(), &queue)).arg(id);
         pipe.cmd("ZSCORE").arg(keys.lease(&queue)).arg(id);
+        let stopped = stopped_for(lane);
+        if let Some(source) = stopped {
+            pipe.cmd("SISMEMBER").arg(keys.stopped(source)).arg(id);
+        }
         let scores = self.shared.link.pipe(&pipe).await?;
         let score = |value: Option<&Value>| match value {
             None | Some(Value::Nil) => Ok(None),
             Some(value) => reply::number(value.clone()).map(Some),
         };
         let (due, lease) = (score(scores.first())?, score(scores.get(1))?);
+        if let Some(source) = stopped.filter(|_| scores.get(2) != Some(&Value::Int(1))) {
+            problems.push(format!("lane {id}: it is stopped and not counted among those of source {source}"));
+        }
         let moment = self.now.as_millis() + 1_000;
         match (lane.due_at(), due) {
             (Some(at), None) => {

@@ -6,3 +6,4 @@ mod contract;
 mod faults;
 mod kill;
 mod restart;
+mod sources;
