@@ -33,7 +33,7 @@ const PROBE_EXTENDED: Duration = Duration::from_millis(3_000);
 const LONG_LEASE: Duration = Duration::from_secs(120);
 /// Between two looks for a sign.
 const LOOK: Duration = Duration::from_millis(2);
-/// A process whose parent has died does not stay: about a minute.
+/// A process whose parent has died does not stay: a minute or two.
 const LOOKS_MAX: u32 = 30_000;
 
 /// A line of a process's log.
@@ -203,7 +203,10 @@ impl Process {
             ..claim_request_by(&self.worker, (*policy).clone())
         };
         self.until("go").await;
-        while !self.sees("stop") {
+        for _ in 0..LOOKS_MAX {
+            if self.sees("stop") {
+                return;
+            }
             let Claimed { batches, now, next_at, .. } = self.claim(request.clone()).await;
             if batches.is_empty() {
                 self.write(&Line::Nothing { now });
@@ -222,6 +225,7 @@ impl Process {
                 }
             }
         }
+        panic!("{} is told by nobody to stop", self.name);
     }
 
     /// Settles until the answer is known; a lease that ran out while this process was stopped is lost.
@@ -266,7 +270,10 @@ impl Process {
         let policy = RunPolicy { lease: LONG_LEASE, ..RunPolicy::default() };
         let request = claim_request_by(&self.worker, policy);
         self.until("follow").await;
-        while !self.sees("stop") {
+        for _ in 0..LOOKS_MAX {
+            if self.sees("stop") {
+                return;
+            }
             let Claimed { batches, now, .. } = self.claim(request.clone()).await;
             if batches.is_empty() {
                 self.write(&Line::Nothing { now });
@@ -282,6 +289,7 @@ impl Process {
                 settle(&*self.store, batch, SUCCEEDED).await;
             }
         }
+        panic!("{} is told by nobody to stop", self.name);
     }
 
     /// Holds one run and wants the same answers as all others, at the same moments.

@@ -265,6 +265,7 @@ async fn judge_course(store: &dyn Store, course: &Course, told: &[Handed], exact
     assert!(tokens.iter().all(|token| claims.contains_key(token)), "{}: what was told happened", course.name);
     // The intent to give a token back is written before it is done: what nobody wrote of was used, or is held.
     let unused: BTreeSet<u64> = told.iter().filter(|one| one.unused).map(|one| one.token).collect();
+    assert_eq!(!unused.is_empty(), course.gives_back, "{}: some runs make no request", course.name);
     let points: Vec<_> =
         claims.iter().filter(|(token, _)| !unused.contains(token)).map(|(_, at)| (*at, *at)).collect();
     let by_claims = fullest(course, &points);
