@@ -3,7 +3,8 @@
 //!
 //! At the level of calls a crash is [`World::reopen`] between any two of them. For real processes there is a driver:
 //! [`child`] is what a process under test runs until it is killed, [`kill_loop`] starts such processes, kills them at
-//! random moments, and then has their logs and the store judged by the independent checker.
+//! random moments, and then has their logs and the store judged by the independent checker. [`governed`] does the same
+//! for what several processes may ask of one source.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::reads::{
 use crate::{Harness, World};
 
 mod courses;
+mod errands;
+pub mod governed;
 mod kill_loop;
 mod roles;
 

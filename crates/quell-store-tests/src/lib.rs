@@ -30,7 +30,7 @@
 //! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
 //! | [`priority`], [`options`] | what a sender may ask for beside its event |
 //! | [`races`] | several tasks and handles at once |
-//! | [`crash`] | restarts at any point, and the driver of the kill loop for real processes |
+//! | [`crash`] | restarts at any point, and the drivers for real processes: the kill loop, several that ask one source |
 //! | [`record`] | a store that writes down what it is asked and answers, for the independent checker |
 //! | [`histories`] | random histories compared with the memory store |
 //! | [`copy`] | everything of one store in another; called by whoever has two stores and the driver |

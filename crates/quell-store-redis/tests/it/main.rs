@@ -1,9 +1,11 @@
-//! One integration binary: the shared suite, servers that must be refused, and servers that stop, die and forget.
+//! One integration binary: the shared suite, servers that must be refused, servers that stop, die and forget, processes that
+//! are killed and such that ask one source, and sources.
 
 #![expect(clippy::disallowed_methods, reason = "real servers are waited for in real time")]
 
 mod contract;
 mod faults;
+mod governed;
 mod kill;
 mod restart;
 mod sources;

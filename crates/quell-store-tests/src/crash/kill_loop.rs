@@ -120,7 +120,7 @@ pub fn kill_loop(
 }
 
 /// The children that are alive. None outlives the loop, also when it fails.
-struct Crew(Vec<(&'static str, Child)>);
+pub(super) struct Crew(pub(super) Vec<(&'static str, Child)>);
 
 impl Drop for Crew {
     fn drop(&mut self) {
@@ -131,13 +131,13 @@ impl Drop for Crew {
     }
 }
 
-fn signal(child: &Child, signal: rustix::process::Signal) {
+pub(super) fn signal(child: &Child, signal: rustix::process::Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.expect("a child has a process number");
     rustix::process::kill_process(pid, signal).expect("a child can be signalled");
 }
 
-fn end(role: &str, child: &mut Child) {
+pub(super) fn end(role: &str, child: &mut Child) {
     if let Some(status) = child.try_wait().expect("a child can be asked") {
         panic!("a child of role {role} ended by itself: {status}");
     }

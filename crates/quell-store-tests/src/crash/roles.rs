@@ -289,7 +289,7 @@ pub(super) async fn wait(listener: &mut dyn Wakeups, at_most: Duration) {
     let _ = tokio::time::timeout(bounded, listener.woken()).await;
 }
 
-async fn pause(time: Duration) {
+pub(super) async fn pause(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 
