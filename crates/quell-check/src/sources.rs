@@ -301,7 +301,7 @@ fn follow(name: &str, course: &Course, some: &mut Sometimes) -> Checked {
             return Ok(());
         }
         let mut after = Vec::new();
-        let mut wrong = None;
+        let mut wrong: Option<Broken<'_>> = None;
         for model in &models {
             interleave(model, &fixed, &loose, &mut after, &mut wrong);
         }
@@ -318,13 +318,21 @@ fn follow(name: &str, course: &Course, some: &mut Sometimes) -> Checked {
     Ok(())
 }
 
+/// Where an order went wrong.
+struct Broken<'m> {
+    /// How much of the millisecond was left.
+    left: usize,
+    moment: &'m Moment,
+    why: Wrong,
+}
+
 /// Every order of what happened in one millisecond that keeps the order of the trail.
 fn interleave<'m>(
     model: &Model,
     fixed: &[&'m Moment],
     loose: &[&'m Moment],
     after: &mut Vec<Model>,
-    wrong: &mut Option<(&'m Moment, Wrong)>,
+    wrong: &mut Option<Broken<'m>>,
 ) {
     let mut next: Vec<(&'m Moment, &[&'m Moment], Vec<&'m Moment>)> = Vec::new();
     if let Some((first, rest)) = fixed.split_first() {
@@ -341,13 +349,19 @@ fn interleave<'m>(
         let mut model = model.clone();
         match model.apply(moment.at, moment.token, &moment.what) {
             Ok(()) => interleave(&model, fixed, &loose, after, wrong),
-            Err(why) => _ = wrong.get_or_insert((moment, why)),
+            Err(why) => {
+                // The order that went well for longest is the one to tell.
+                let left = fixed.len() + loose.len();
+                if wrong.as_ref().is_none_or(|known| left < known.left) {
+                    *wrong = Some(Broken { left, moment, why });
+                }
+            }
         }
     }
 }
 
-fn told(name: &str, wrong: Option<(&Moment, Wrong)>) -> Box<Fault> {
-    let Some((moment, Wrong { invariant, what, expected })) = wrong else {
+fn told(name: &str, wrong: Option<Broken<'_>>) -> Box<Fault> {
+    let Some(Broken { moment, why: Wrong { invariant, what, expected }, .. }) = wrong else {
         return fault(
             Invariant::WellFormed,
             format!("source {name} has no history"),

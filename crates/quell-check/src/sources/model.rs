@@ -167,9 +167,9 @@ impl Model {
                     self.standing = Standing::Removed;
                 }
             }
-            What::Enabled => self.stands(Standing::Disabled, Standing::Enabled),
-            What::Disabled => self.stands(Standing::Enabled, Standing::Disabled),
-            What::Released => self.stands(Standing::Removed, Standing::Released),
+            What::Enabled => return self.stands(Standing::Disabled, Standing::Enabled),
+            What::Disabled => return self.stands(Standing::Enabled, Standing::Disabled),
+            What::Released => return self.stands(Standing::Removed, Standing::Released),
             What::Reset => {
                 self.begin(at);
                 self.lands(|_| true);
@@ -178,10 +178,14 @@ impl Model {
         Ok(())
     }
 
-    fn stands(&mut self, from: Standing, to: Standing) {
-        if self.standing == from {
-            self.standing = to;
+    /// An operator was told that this has changed.
+    fn stands(&mut self, from: Standing, to: Standing) -> Applied {
+        if self.standing != from {
+            let what = format!("it is {to:?} since, and was {:?} before", self.standing);
+            return wrong(Invariant::SourceHeld, what, format!("it was {from:?}, or nothing has changed"));
         }
+        self.standing = to;
+        Ok(())
     }
 
     /// Full bucket, closed breaker, no silence.

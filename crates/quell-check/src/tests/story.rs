@@ -399,7 +399,7 @@ impl Story {
     ) -> (State, Option<Millis>) {
         let run = self.runs.get_mut(&held.run).unwrap();
         let lane = run.lane;
-        if matches!(change, "released" | "superseded" | "interrupted") {
+        if matches!(change, "released" | "superseded" | "interrupted" | "probe_faulted" | "starved") {
             run.attempts -= 1;
         }
         let (state, place, wait) = match change {
@@ -407,6 +407,7 @@ impl Story {
             "failed" | "exhausted" | "expired" | "split" => (State::Failed, Place::Dead, None),
             "cancelled" => (State::Cancelled, Place::Discarded, None),
             "retried" => (State::Retryable, Place::InFlight, Some(1_000 << (run.claims - 1))),
+            "probe_faulted" => (State::Retryable, Place::InFlight, Some(0)),
             _ => (State::Pending, Place::InFlight, Some(0)),
         };
         run.state = state;
