@@ -16,6 +16,7 @@ const ANSWERS_KEPT: Millis = 3_600_000;
 
 pub(crate) fn check(mut fold: Fold<'_, '_>, dump: &Dump) -> Checked {
     answers(&mut fold)?;
+    crate::sources::check(&mut fold, dump)?;
     hands(&fold, dump)?;
     handlers(&mut fold)?;
     runs(&fold, dump)?;
@@ -42,9 +43,13 @@ fn answers(fold: &mut Fold<'_, '_>) -> Checked {
                 }
             }
             (Phase::Ok, Op::Extend { run, token }, _)
-            | (Phase::Ok, Op::StepBegin { run, token, .. } | Op::StepFinish { run, token, .. }, _)
-                if !gone && fold.attempts.get(token).is_none_or(|a| a.run != *run) =>
-            {
+            | (
+                Phase::Ok,
+                Op::StepBegin { run, token, .. }
+                | Op::StepFinish { run, token, .. }
+                | Op::Source { run, token, .. },
+                _,
+            ) if !gone && fold.attempts.get(token).is_none_or(|a| a.run != *run) => {
                 return Err(never_held(*run, *token));
             }
             (Phase::Ok, Op::Hold { run, token, .. }, Some(Answer::Hold(answer))) if !gone => {
@@ -227,7 +232,15 @@ fn recorded_as(action: &Action) -> Option<(&Name, Change)> {
         Action::EraseLane { lane } | Action::EraseEvent { lane, .. } => (lane, Change::Erased),
         Action::Edit { lane, .. } => (lane, Change::Edited),
         Action::Delete { lane, .. } => (lane, Change::Deleted),
-        Action::PauseQueue { .. } | Action::ResumeQueue { .. } | Action::Other { .. } => return None,
+        Action::PauseQueue { .. }
+        | Action::ResumeQueue { .. }
+        | Action::PutSource { .. }
+        | Action::RemoveSource { .. }
+        | Action::EnableSource { .. }
+        | Action::DisableSource { .. }
+        | Action::ResetSource { .. }
+        | Action::ReleaseSource { .. }
+        | Action::Other { .. } => return None,
     })
 }
 

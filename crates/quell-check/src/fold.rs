@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::fast::Map;
-use crate::history::{Action, AuditEntry, Claim, DumpRun, Millis, Name, Op, Phase, State, Verdict};
+use crate::history::{Action, AuditEntry, Claim, DumpRun, Governed, Millis, Name, Op, Phase, State, Verdict};
 use crate::index::{Index, Loc};
 use crate::sometimes::Thing;
 use crate::table::Change;
@@ -314,6 +314,11 @@ impl<'i, 'a> Fold<'i, 'a> {
 
     fn is_solid(&self, seq: u32) -> bool {
         !self.index.seqs[seq as usize].vague
+    }
+
+    /// Whose limits an event waits for.
+    pub(crate) fn source(&self, seq: u32) -> &'a Governed {
+        self.index.events[self.index.seqs[seq as usize].event as usize].source
     }
 
     fn place(&self, seq: u32) -> Loc {

@@ -22,6 +22,7 @@ mod dump;
 mod name;
 mod policy;
 mod read;
+mod source;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,7 @@ pub use dump::{AuditEntry, Dump, DumpEvent, DumpRun, Place, QueueTotals, State};
 pub use name::Name;
 pub use policy::{DuringRun, OnFailed, Policy, RetryWith, Window};
 pub use read::{ReadError, read_lines, read_processes};
+pub use source::{Governed, SourceAnswer, SourceAsk, SourceReport, SourceRules};
 
 /// A moment of the store's own clock, in milliseconds.
 pub type Millis = i64;
@@ -156,6 +158,15 @@ pub enum Op {
         /// Events that the settle carries (rule 29).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         follow_ups: Vec<NewEvent>,
+        /// What the attempt says of its source.
+        #[serde(default, skip_serializing_if = "SourceReport::is_usual")]
+        source: SourceReport,
+    },
+    /// A holder asks something of its run's source.
+    Source {
+        run: u64,
+        token: u64,
+        ask: SourceAsk,
     },
     Sweep,
     Control {
@@ -238,6 +249,9 @@ pub struct NewEvent {
     /// It carries a window of its own, so the queue's window says nothing about its run.
     #[serde(default)]
     pub own_window: bool,
+    /// Whose limits it waits for.
+    #[serde(default, skip_serializing_if = "Governed::is_untold")]
+    pub source: Governed,
 }
 
 /// One per event of an append, in its order.
@@ -268,6 +282,9 @@ pub struct Claim {
     #[serde(default)]
     pub head_seq: u64,
     pub lease_until: Millis,
+    /// The store's own number of the source that the batch asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<u64>,
     pub events: Vec<Delivered>,
 }
 
@@ -331,6 +348,7 @@ pub enum Answer {
         #[serde(default)]
         repeated: bool,
     },
+    Source(SourceAnswer),
     Swept {
         #[serde(default)]
         reclaimed: u64,
@@ -447,7 +465,28 @@ pub enum Action {
         lane: Name,
         id: Name,
     },
-    /// Anything else: schedules, sources.
+    /// Declares a source for every tenant, or changes what is declared.
+    PutSource {
+        name: Name,
+        rules: SourceRules,
+    },
+    RemoveSource {
+        name: Name,
+    },
+    /// These four concern one source: its name, with its tenant and a colon before it where it has one.
+    EnableSource {
+        source: Name,
+    },
+    DisableSource {
+        source: Name,
+    },
+    ResetSource {
+        source: Name,
+    },
+    ReleaseSource {
+        source: Name,
+    },
+    /// Anything else: schedules.
     Other {
         name: Name,
     },

@@ -6,7 +6,8 @@
 
 use crate::fast::Map;
 use crate::history::{
-    Action, Answer, Claim, Dump, Millis, Name, NewEvent, Op, Phase, Policy, Record, Refusal, State, Verdict,
+    Action, Answer, Claim, Dump, Governed, Millis, Name, NewEvent, Op, Phase, Policy, Record, Refusal, State,
+    Verdict,
 };
 use crate::sometimes::{Sometimes, Thing};
 use crate::violation::{Checked, Fault, Invariant, fault};
@@ -43,6 +44,8 @@ pub(crate) struct Index<'a> {
     /// The retention has removed something.
     pub(crate) retention: bool,
     pub(crate) edits: Vec<Edit>,
+    /// An event is governed by a source.
+    pub(crate) governed: bool,
     pub(crate) dump: Option<&'a Dump>,
     last_claim_asked: At,
     pub(crate) some: Sometimes,
@@ -83,6 +86,7 @@ pub(crate) struct Event<'a> {
     pub(crate) id: &'a Name,
     bytes: u64,
     pub(crate) own_window: bool,
+    pub(crate) source: &'a Governed,
     last_send: Option<u32>,
     pub(crate) seq: Option<u64>,
     /// The answer that accepted it as new.
@@ -206,6 +210,7 @@ impl<'a> Index<'a> {
             spans: Vec::new(),
             retention: dump.is_some_and(|d| d.audit_from.is_some()),
             edits: Vec::new(),
+            governed: false,
             dump,
             last_claim_asked: 0,
             some: Sometimes::default(),
@@ -315,6 +320,7 @@ impl<'a> Index<'a> {
 
     fn sent(&mut self, call: u32, new: &'a NewEvent) {
         let (lane, queue) = (self.lane(&new.lane), self.queue(&new.queue));
+        self.governed |= matches!(new.source, Governed::By(_));
         self.lanes[lane as usize].queue = queue;
         let next = u32::try_from(self.events.len()).unwrap_or(u32::MAX);
         let event = *self.event_ids.entry((lane, new.id.as_str())).or_insert(next);
@@ -325,6 +331,7 @@ impl<'a> Index<'a> {
                 id: &new.id,
                 bytes: new.bytes,
                 own_window: new.own_window,
+                source: &new.source,
                 last_send: None,
                 seq: None,
                 fresh: None,

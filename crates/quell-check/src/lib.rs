@@ -51,6 +51,7 @@ pub mod history;
 mod index;
 mod known;
 mod sometimes;
+mod sources;
 mod table;
 mod tell;
 mod violation;

@@ -75,6 +75,28 @@ things! {
     Restore "restore"
     LostToRestore "event lost to a restore"
     RedrivenAsNew "redriven as new"
+    ClaimGoverned "claim governed by a source"
+    TokenTaken "further token taken"
+    TokenBack "token given back"
+    SilenceAsked "source asked for silence"
+    BreakerOpened "breaker opened"
+    BreakerClosed "breaker closed by its probe"
+    Probed "half-open breaker probed"
+    AnswerFetched "answer fetched by one for all"
+}
+
+impl Thing {
+    /// Those that are seen while the course of a source is followed.
+    pub(crate) const OF_SOURCES: [Thing; 8] = [
+        Thing::ClaimGoverned,
+        Thing::TokenTaken,
+        Thing::TokenBack,
+        Thing::SilenceAsked,
+        Thing::BreakerOpened,
+        Thing::BreakerClosed,
+        Thing::Probed,
+        Thing::AnswerFetched,
+    ];
 }
 
 const CHANGES: usize = Change::ALL.len();

@@ -6,6 +6,7 @@ mod events;
 mod leases;
 mod random;
 mod rules;
+mod sources;
 mod story;
 mod trail;
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::history::{Name, Record};
 
-/// Every promise that is checked. The number says where it is written down: S in the list of safety properties, R in
-/// the rules, P among the promises of the contract.
+/// Every promise that is checked. The letter says where it is written down: S in the list of safety properties, R in
+/// the rules, P among the promises of the contract, G in the design of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Invariant {
     WellFormed,
@@ -41,10 +41,18 @@ pub enum Invariant {
     Cancel,
     Pause,
     SameAnswer,
+    SourceRate,
+    SourceBreaker,
+    OneProbe,
+    SourceHeld,
+    SourceSilence,
+    OneSource,
+    ProbeRefund,
+    OneFetch,
 }
 
 impl Invariant {
-    pub const ALL: [Invariant; 33] = [
+    pub const ALL: [Invariant; 41] = [
         Invariant::WellFormed,
         Invariant::NoLoss,
         Invariant::NoPhantom,
@@ -78,6 +86,14 @@ impl Invariant {
         Invariant::Cancel,
         Invariant::Pause,
         Invariant::SameAnswer,
+        Invariant::SourceRate,
+        Invariant::SourceBreaker,
+        Invariant::OneProbe,
+        Invariant::SourceHeld,
+        Invariant::SourceSilence,
+        Invariant::OneSource,
+        Invariant::ProbeRefund,
+        Invariant::OneFetch,
     ];
 
     pub fn name(self) -> &'static str {
@@ -115,6 +131,14 @@ impl Invariant {
             Invariant::Cancel => "R16 a cancelled run ends",
             Invariant::Pause => "R17 a pause stops claims",
             Invariant::SameAnswer => "R20 the same answer again",
+            Invariant::SourceRate => "G1 no more than the rate of a source",
+            Invariant::SourceBreaker => "G2 an open breaker lets nobody go",
+            Invariant::OneProbe => "G3 one probe at a time",
+            Invariant::SourceHeld => "G4 a held source holds its lanes",
+            Invariant::SourceSilence => "G5 silence is kept",
+            Invariant::OneSource => "G6 a batch asks one source",
+            Invariant::ProbeRefund => "G7 a probe costs no attempt",
+            Invariant::OneFetch => "G8 one holder fetches at a time",
         }
     }
 }

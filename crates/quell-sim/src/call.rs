@@ -13,7 +13,8 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::memory::{MemoryStore, Snapshot};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended, Held,
-    HoldRequest, SettleRequest, Settled, StepAnswer, StepRequest, Store, SweepRequest, Swept,
+    HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer, StepRequest, Store,
+    SweepRequest, Swept,
 };
 
 /// What is simulated: the memory store, or one with a mistake built in.
@@ -55,6 +56,7 @@ pub(crate) enum Request {
     Extend(ExtendRequest),
     Hold(HoldRequest),
     Step { request: StepRequest, revision: u32 },
+    Source(SourceRequest),
     Settle { request: SettleRequest, own_delay: bool },
     Sweep(SweepRequest),
     Control { control: Control, action: Action },
@@ -68,6 +70,7 @@ pub(crate) enum Reply {
     Extend(StoreResult<Extended>),
     Hold(StoreResult<Held>),
     Step(StoreResult<StepAnswer>),
+    Source(StoreResult<SourceAnswer>),
     Settle(StoreResult<Settled>),
     Sweep(StoreResult<Swept>),
     Control(StoreResult<Controlled>),
@@ -83,6 +86,7 @@ impl Request {
             Request::Extend(r) => Reply::Extend(ready(store.extend(r))),
             Request::Hold(r) => Reply::Hold(ready(store.hold(r))),
             Request::Step { request, .. } => Reply::Step(ready(store.step(request))),
+            Request::Source(r) => Reply::Source(ready(store.source(r))),
             Request::Settle { request, .. } => Reply::Settle(ready(store.settle(request))),
             Request::Sweep(r) => Reply::Sweep(ready(store.sweep(r))),
             Request::Control { control, .. } => Reply::Control(ready(store.control(control))),
@@ -99,6 +103,7 @@ impl Request {
             Request::Extend(_) => Reply::Extend(Err(error)),
             Request::Hold(_) => Reply::Hold(Err(error)),
             Request::Step { .. } => Reply::Step(Err(error)),
+            Request::Source(_) => Reply::Source(Err(error)),
             Request::Settle { .. } => Reply::Settle(Err(error)),
             Request::Sweep(_) => Reply::Sweep(Err(error)),
             Request::Control { .. } => Reply::Control(Err(error)),
@@ -120,6 +125,7 @@ impl Reply {
             Reply::Extend(r) => r.as_ref().err(),
             Reply::Hold(r) => r.as_ref().err(),
             Reply::Step(r) => r.as_ref().err(),
+            Reply::Source(r) => r.as_ref().err(),
             Reply::Settle(r) => r.as_ref().err(),
             Reply::Sweep(r) => r.as_ref().err(),
             Reply::Control(r) => r.as_ref().err(),

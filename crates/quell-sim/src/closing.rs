@@ -47,7 +47,7 @@ impl World {
         self.later(self.now + 100, What::Look);
     }
 
-    fn put_right(&mut self, action: ControlAction, told: Action) {
+    pub(crate) fn put_right(&mut self, action: ControlAction, told: Action) {
         let control = Control { actor: "closing".to_owned(), action };
         self.ask(Who::Closing, Request::Control { control, action: told });
     }
@@ -92,6 +92,9 @@ impl World {
             Ok(Inspected::Lanes(page)) => page.items,
             other => panic!("{other:?}"),
         };
+        if self.enable_sources() {
+            return Some(tell(&stats, &lanes));
+        }
         if self.plan.shape.resume_all {
             self.resume(&stats, &lanes);
             return Some(tell(&stats, &lanes));

@@ -7,29 +7,36 @@
 use std::time::Duration;
 
 use quell_check::history::{Name, Op};
-use quell_core::batch::Batch;
+use quell_core::batch::{Batch, RunId};
 use quell_core::error::{ErrorKind, StoreError};
 use quell_core::event::{EventId, NewEvent, NewEventId, Payload};
 use quell_core::outcome::{Outcome, Verdict};
+use quell_core::source::SourceReport;
 use quell_core::step::{HandlerEnd, RunInput};
 use quell_core::store::{
-    AppendRequest, ExtendRequest, HoldAnswer, HoldRequest, SettleRequest, StepAction, StepAnswer, StepRequest,
+    AppendRequest, ExtendRequest, HoldAnswer, HoldRequest, SettleRequest, SourceAnswer, SourceRequest,
+    StepAction, StepAnswer, StepRequest,
 };
 
 use crate::call::{Reply, Request};
 use crate::chance::{Chance, hash};
+use crate::governed::{Ask, Dealings};
 use crate::plan::Habit;
 use crate::seen::Sight;
 use crate::world::{Part, What, Who, World};
 
 /// How often a call without an answer is repeated before a handler gives up.
 const PATIENCE: u32 = 12;
+/// How often a handler waits for its source before it hands its run back.
+const WAITS: u32 = 3;
 
 pub(crate) struct Handler {
     batch: Batch,
     acts: Vec<Act>,
     at: usize,
     tries: u32,
+    /// How often its source has let it wait.
+    waits: u32,
     wish: u32,
     /// Claimed by a puller, which settles by itself.
     pull: bool,
@@ -61,6 +68,7 @@ enum Act {
     Hold {
         if_head: bool,
     },
+    Source(Ask),
     Sink,
     Squat {
         same: bool,
@@ -76,6 +84,7 @@ struct Ending {
     carry: usize,
     twice: bool,
     otherwise: bool,
+    source: SourceReport,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,8 +100,19 @@ impl Handler {
         self.told && self.stubborn
     }
 
+    pub(crate) fn run(&self) -> RunId {
+        self.batch.run_id
+    }
+
     pub(crate) fn end(&self) -> Op {
         Op::HandlerEnd { run: self.batch.run_id.number, token: self.batch.token }
+    }
+
+    /// There is nothing to fetch, so nothing is kept either.
+    fn skip_fetch(&mut self, asked: Ask) {
+        let ends = |act: &Act| matches!(act, Act::Source(ask) if ask.ends(asked));
+        let skip = self.acts[self.at..].iter().position(ends);
+        self.at += skip.map_or(0, |skip| skip + 1);
     }
 
     fn step(&self, name: u8, once: bool, action: StepAction) -> Request {
@@ -152,9 +172,15 @@ impl World {
             carry: 0,
             twice: pull && has(self, Habit::SettleTwice),
             otherwise: pull && has(self, Habit::SettleOtherwise),
+            source: SourceReport::Fine,
         };
         ending.carry = if carry { c.index(3) + 1 } else { 0 };
         let lease = self.lease_of(&batch);
+        let mut chance = Chance::keyed(self.plan.seed, [7, key[1], key[2]]);
+        let asks = match batch.source {
+            Some(_) => self.deal(&mut chance, &mut ending),
+            None => Vec::new(),
+        };
         let mut acts = Vec::new();
         let mut work = c.below(30);
         work +=
@@ -165,6 +191,9 @@ impl World {
             work -= piece;
         }
         acts.push(Act::Work(work));
+        for ask in asks {
+            acts.extend([Act::Source(ask), Act::Work(chance.below(40))]);
+        }
         for (name, wanted) in (0..).zip(steps) {
             if wanted {
                 acts.extend(step_acts(name, false, c));
@@ -189,6 +218,7 @@ impl World {
             acts,
             at: 0,
             tries: 0,
+            waits: 0,
             wish: 0,
             pull,
             begun: false,
@@ -199,6 +229,16 @@ impl World {
             settle: None,
             settled: 0,
         }
+    }
+
+    /// What it does with its source; one that was at fault usually keeps it from its work.
+    fn deal(&mut self, c: &mut Chance, ending: &mut Ending) -> Vec<Ask> {
+        let Dealings { asks, report, fails } = self.draw_dealings(c);
+        ending.source = report;
+        if fails && ending.how == How::Verdict(Verdict::Succeeded) {
+            ending.how = How::Verdict(Verdict::Retry { after: None });
+        }
+        asks
     }
 
     fn draw_ending(&mut self, has: &mut impl FnMut(&mut World, Habit) -> bool) -> How {
@@ -290,6 +330,9 @@ impl World {
                 Act::Hold { if_head } => {
                     let if_head = if_head.then_some(handler.batch.head_seq);
                     Request::Hold(HoldRequest { run_id, token, if_head })
+                }
+                Act::Source(ask) => {
+                    Request::Source(SourceRequest { run_id, token, action: ask.action(value) })
                 }
                 Act::Squat { same } => {
                     let Some(squatter) = self.squatter(node, run, same) else { return };
@@ -388,11 +431,17 @@ impl World {
                 };
                 if let Some(verdict) = verdict {
                     handler.ending.how = How::Verdict(verdict);
+                    handler.ending.source = SourceReport::Fine;
                     handler.at = handler.acts.len() - 1;
                     if !handler.pull {
                         let (answer, state) = (held.answer, held.state);
                         self.feed_driver(node, run, RunInput::GaveWay { answer, state });
                     }
+                }
+            }
+            (Act::Source(ask), Reply::Source(Ok(answer))) => {
+                if let Some(wait) = self.source_answered(node, run, ask, &answer) {
+                    return self.wait(node, run, wait);
                 }
             }
             (Act::Extend, Reply::Extend(Ok(told))) if (told.interrupt || told.cancel) && !handler.deaf => {
@@ -403,6 +452,35 @@ impl World {
             _ => {}
         }
         self.go(node, run);
+    }
+
+    /// What a source has answered; says how long the handler waits before it asks the same again.
+    fn source_answered(&mut self, node: usize, run: u64, ask: Ask, answer: &SourceAnswer) -> Option<u64> {
+        self.saw_answer(answer);
+        let now = self.store_now();
+        let handler = self.nodes[node].handlers.get_mut(&run)?;
+        let until = match answer {
+            SourceAnswer::Wait { until, .. } | SourceAnswer::Fetching { until } => until.as_millis(),
+            SourceAnswer::Hit(_) => {
+                handler.skip_fetch(ask);
+                return None;
+            }
+            _ => return None,
+        };
+        if handler.waits < WAITS {
+            handler.waits += 1;
+            handler.at -= 1;
+            return Some(u64::try_from(until - now).unwrap_or(0).clamp(1, 400));
+        }
+        if ask == Ask::Take {
+            handler.ending.how = How::Verdict(Verdict::Release);
+            handler.ending.source = SourceReport::Starved;
+            handler.at = handler.acts.len() - 1;
+            self.seen.saw(Sight::Starved);
+        } else {
+            handler.skip_fetch(ask);
+        }
+        None
     }
 
     /// The end: an outcome for the driver, or the puller's own settlement.
@@ -418,7 +496,15 @@ impl World {
                 let batch = &self.nodes[node].handlers[&run].batch;
                 let if_head = ending.if_head.then_some(batch.head_seq);
                 let events = self.carried(batch, ending.carry);
-                HandlerEnd::Outcome(Outcome { verdict, error, if_head, events, ..Outcome::succeeded() })
+                let source = ending.source;
+                HandlerEnd::Outcome(Outcome {
+                    verdict,
+                    error,
+                    if_head,
+                    events,
+                    source,
+                    ..Outcome::succeeded()
+                })
             }
             How::Panic => HandlerEnd::Panicked("so it was drawn".to_owned()),
             How::Error => HandlerEnd::Error("so it was drawn".to_owned()),
@@ -453,6 +539,7 @@ impl World {
                 _ => retry.delay(retries, 0.5),
             };
             request.if_head = handler.ending.if_head.then_some(head_seq);
+            request.source = handler.ending.source;
             request.events = self.carried(&handler.batch, handler.ending.carry);
             (request, matches!(verdict, Verdict::Retry { after: Some(_) }))
         });

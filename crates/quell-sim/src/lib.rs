@@ -25,6 +25,7 @@ pub mod chance;
 mod clock;
 mod closing;
 mod dump;
+mod governed;
 mod handler;
 mod node;
 mod outcome;

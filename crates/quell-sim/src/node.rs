@@ -12,6 +12,7 @@ use std::time::Duration;
 use quell_check::history::Op;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Tick;
+use quell_core::inspect::SourceRow;
 use quell_core::step::{
     HandlerEnd, LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, RunDriver, RunEffect, RunEnd,
     RunInput, RunTicket, Slot, Sweeper, SweeperEffect, SweeperInput, WorkerLoop, WorkerState,
@@ -242,6 +243,11 @@ impl World {
         self.seen.saw(Sight::Crashed);
         if !self.nodes[node].handlers.is_empty() {
             self.seen.saw(Sight::CrashedWithHandler);
+            let probing = |h: &Handler, rows: &[SourceRow]| rows.iter().any(|r| r.probe == Some(h.run()));
+            let rows = self.source_rows();
+            if self.nodes[node].handlers.values().any(|handler| probing(handler, &rows)) {
+                self.seen.saw(Sight::CrashedAsProbe);
+            }
         }
         self.recorder.fact(1 + node as u64, Op::Crash);
         self.end_process(node, down);

@@ -37,6 +37,7 @@ impl World {
                         (event.delay.is_some(), Sight::SendDelayed),
                         (event.window.is_some(), Sight::SendOwnWindow),
                         (event.only_if_idle, Sight::SendOnlyIfIdle),
+                        (event.source.is_some(), Sight::SendOwnSource),
                     ];
                     wishes.into_iter().filter(|w| w.0).for_each(|w| self.seen.saw(w.1));
                 }
@@ -68,6 +69,7 @@ impl World {
             delay: plan.delay.map(Duration::from_millis),
             window: plan.window,
             only_if_idle: plan.only_if_idle,
+            source: plan.source.map(|source| self.plan.shape.sources[source].name.clone()),
             ..NewEvent::new(lane.clone(), id, payload(plan.canary, plan.padding), policy)
         }
     }
@@ -186,6 +188,12 @@ impl World {
                 let action = ControlAction::RemoveSchedule { tenant, name: format!("s{name}") };
                 (Sight::HandRemoveSchedule, action, Action::Other { name: "remove schedule".into() })
             }
+            Hand::DisableSource { .. }
+            | Hand::EnableSource { .. }
+            | Hand::ResetSource { .. }
+            | Hand::ReleaseSource { .. }
+            | Hand::RemoveSource { .. }
+            | Hand::PutSource { .. } => return self.choose_source(hand),
         })
     }
 

@@ -8,13 +8,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use quell_core::event::{Key, LaneKey, QueueName, Tenant};
+use quell_core::event::{Key, LaneKey, QueueName, SourceName, Tenant};
 use quell_core::lane::{DuringRun, OnFailed};
+use quell_core::source::SourceRules;
 use quell_core::window::WindowPolicy;
 
 mod draw;
 mod items;
 mod policy;
+mod sources;
 
 pub use policy::QueuePolicy;
 
@@ -31,6 +33,8 @@ pub struct Plan {
 #[derive(Debug, Clone)]
 pub struct Shape {
     pub queues: Vec<QueueShape>,
+    /// Declared before anything else.
+    pub sources: Vec<SourceShape>,
     /// With the place of their queue.
     pub lanes: Vec<(LaneKey, usize)>,
     /// Until here faults happen and people act; then everything heals.
@@ -48,6 +52,12 @@ pub struct Shape {
 pub struct QueueShape {
     pub name: QueueName,
     pub tenant: Tenant,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourceShape {
+    pub name: SourceName,
+    pub rules: SourceRules,
 }
 
 impl QueueShape {
@@ -135,6 +145,8 @@ pub enum Rule {
     /// Between telling a handler and stopping it.
     StopGrace(u64),
     OnErrorRetry,
+    /// Its events are governed by this source.
+    Source(usize),
 }
 
 /// Something that handlers do now and then.
@@ -171,10 +183,22 @@ pub enum Habit {
     Extend,
     /// Has never heard of requests to stop.
     Deaf,
+    /// Its source was at fault.
+    SourceFault,
+    /// Its source asked for silence.
+    SourceSilence,
+    /// It asked its source for nothing.
+    SourceUnused,
+    /// It reports every request by itself.
+    SourceReports,
+    /// It makes further requests.
+    SourceTake,
+    /// It looks for a kept answer first.
+    SourceCache,
 }
 
 impl Habit {
-    pub const ALL: [Habit; 23] = [
+    pub const ALL: [Habit; 29] = [
         Habit::Step,
         Habit::StepOnce,
         Habit::Hold,
@@ -198,6 +222,22 @@ impl Habit {
         Habit::Abandon,
         Habit::Extend,
         Habit::Deaf,
+        Habit::SourceFault,
+        Habit::SourceSilence,
+        Habit::SourceUnused,
+        Habit::SourceReports,
+        Habit::SourceTake,
+        Habit::SourceCache,
+    ];
+
+    /// Those of handlers that ask a source.
+    pub const OF_SOURCES: [Habit; 6] = [
+        Habit::SourceFault,
+        Habit::SourceSilence,
+        Habit::SourceUnused,
+        Habit::SourceReports,
+        Habit::SourceTake,
+        Habit::SourceCache,
     ];
 }
 
@@ -221,6 +261,8 @@ pub struct EventPlan {
     pub window: Option<WindowPolicy>,
     pub priority: u8,
     pub only_if_idle: bool,
+    /// Its own source in place of its queue's.
+    pub source: Option<usize>,
 }
 
 /// What an operator does.
@@ -231,8 +273,16 @@ pub enum Hand {
     ResumeLane(usize),
     PauseQueue(usize),
     ResumeQueue(usize),
-    Cancel { lane: usize, named: bool },
-    Redrive { lane: usize, head: bool, part: bool, fresh: bool },
+    Cancel {
+        lane: usize,
+        named: bool,
+    },
+    Redrive {
+        lane: usize,
+        head: bool,
+        part: bool,
+        fresh: bool,
+    },
     PurgeDead(usize),
     PurgeDelayed(usize),
     PurgeBuffered(usize),
@@ -240,8 +290,38 @@ pub enum Hand {
     EraseEvent(usize),
     Edit(usize),
     Delete(usize),
-    PutSchedule { name: u64, lane: usize },
-    RemoveSchedule { name: u64 },
+    PutSchedule {
+        name: u64,
+        lane: usize,
+    },
+    RemoveSchedule {
+        name: u64,
+    },
+    /// The source of the tenant that this queue belongs to.
+    DisableSource {
+        source: usize,
+        queue: usize,
+    },
+    EnableSource {
+        source: usize,
+        queue: usize,
+    },
+    ResetSource {
+        source: usize,
+        queue: usize,
+    },
+    ReleaseSource {
+        source: usize,
+        queue: usize,
+    },
+    RemoveSource {
+        source: usize,
+    },
+    /// As the plan declares it, or with other rules.
+    PutSource {
+        source: usize,
+        rules: Option<SourceRules>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quell_check::history::{
-    self, Answer, Claim, Delivered, FiredBy, HoldAnswer, Name, Op, Receipt, Record, Refusal, State,
+    self, Answer, Claim, Delivered, FiredBy, Governed, HoldAnswer, Name, Op, Receipt, Record, Refusal, State,
     StepAnswer, Verdict,
 };
 use quell_core::batch::{Batch, RunId};
 use quell_core::error::{ErrorKind, StoreError};
-use quell_core::event::{LaneKey, NewEvent, NewEventId, Payload};
+use quell_core::event::{LaneKey, NewEvent, NewEventId, Payload, SourceName, Tenant};
 use quell_core::lifecycle::RunState;
 use quell_core::outcome::VerdictKind;
 use quell_core::store::{self, StepAction};
@@ -20,6 +20,7 @@ use quell_core::window;
 
 use crate::call::{Reply, Request};
 use crate::chance::hash;
+use crate::governed;
 use crate::plan::QueueShape;
 
 /// Who writes facts and what happens by itself.
@@ -38,11 +39,21 @@ pub(crate) fn print(payload: &Payload) -> u64 {
     hash(payload.as_str().as_bytes())
 }
 
+/// A lane with its names, made once and cloned.
+struct Lane {
+    key: LaneKey,
+    name: Name,
+    queue: Name,
+    /// Whose limits its events wait for, if they do not say otherwise.
+    source: Governed,
+}
+
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) records: Vec<Record>,
-    /// Names made once and cloned.
-    lanes: Vec<(LaneKey, Name, Name)>,
+    lanes: Vec<Lane>,
+    /// Sources that all tenants share.
+    pub(crate) shared: Vec<SourceName>,
     /// Events that somebody sent, or that the store is known to make by itself.
     pub(crate) sent: BTreeSet<(Name, Name)>,
     /// Those that the store has made, with their payload.
@@ -55,19 +66,30 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn know(&mut self, lane: &LaneKey) {
-        let name = Name::from(lane.to_string());
-        self.lanes.push((lane.clone(), name, owner(&lane.tenant, &lane.queue)));
+    pub(crate) fn know(&mut self, key: &LaneKey, source: Option<&SourceName>) {
+        let (name, queue) = (Name::from(key.to_string()), owner(&key.tenant, &key.queue));
+        let source = self.governed(&key.tenant, source);
+        self.lanes.push(Lane { key: key.clone(), name, queue, source });
+    }
+
+    /// Whose limits an event waits for.
+    fn governed(&self, tenant: &Tenant, source: Option<&SourceName>) -> Governed {
+        let Some(name) = source else { return Governed::Nobody };
+        let own = if self.shared.contains(name) { Tenant::none() } else { tenant.clone() };
+        Governed::By(governed::scoped(&own, name))
+    }
+
+    fn known(&self, key: &LaneKey) -> Option<&Lane> {
+        self.lanes.iter().find(|lane| lane.key == *key)
     }
 
     /// Every lane with its name.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (&LaneKey, &Name)> {
-        self.lanes.iter().map(|(key, name, _)| (key, name))
+        self.lanes.iter().map(|lane| (&lane.key, &lane.name))
     }
 
     pub(crate) fn lane(&self, key: &LaneKey) -> Name {
-        let known = self.lanes.iter().find(|(k, ..)| k == key);
-        known.map_or_else(|| Name::from(key.to_string()), |(_, name, _)| name.clone())
+        self.known(key).map_or_else(|| Name::from(key.to_string()), |lane| lane.name.clone())
     }
 
     /// The lane of a run, also when the lane is gone.
@@ -105,8 +127,7 @@ impl Recorder {
     }
 
     fn queue(&self, key: &LaneKey) -> Name {
-        let known = self.lanes.iter().find(|(k, ..)| k == key);
-        known.map_or_else(|| owner(&key.tenant, &key.queue), |(.., queue)| queue.clone())
+        self.known(key).map_or_else(|| owner(&key.tenant, &key.queue), |lane| lane.queue.clone())
     }
 
     pub(crate) fn fact(&mut self, process: u64, op: Op) {
@@ -160,7 +181,11 @@ impl Recorder {
                     follow_ups: carried
                         .map(|e| history::NewEvent { delayed: true, ..self.new_event(&e) })
                         .collect(),
+                    source: governed::told_report(r.source),
                 }
+            }
+            Request::Source(r) => {
+                Op::Source { run: r.run_id.number, token: r.token, ask: governed::told_ask(&r.action) }
             }
             Request::Sweep(_) => Op::Sweep,
             Request::Control { action, .. } => Op::Control { action: action.clone() },
@@ -179,6 +204,7 @@ impl Recorder {
             delayed: event.delay.is_some(),
             in_transaction: false,
             own_window: event.window.is_some(),
+            source: self.governed(&event.lane.tenant, event.governed_by()),
         }
     }
 
@@ -218,6 +244,9 @@ impl Recorder {
             return;
         }
         self.calls += 1;
+        // What was kept under another id is of whom it was before.
+        let kept = ["conflict_", "purged_"].iter().any(|start| id.starts_with(start));
+        let source = self.known(key).filter(|_| !kept).map_or(Governed::Untold, |lane| lane.source.clone());
         let event = history::NewEvent {
             queue: self.queue(key),
             lane: lane.clone(),
@@ -228,6 +257,7 @@ impl Recorder {
             delayed: true,
             in_transaction: false,
             own_window: false,
+            source,
         };
         self.records.push(Record::invoke(NOBODY, self.calls, Op::Append { events: vec![event] }));
     }
@@ -252,6 +282,7 @@ impl Recorder {
                     StepAnswer::Value(hash(value.to_string().as_bytes()))
                 }
             }),
+            Reply::Source(Ok(r)) => Answer::Source(governed::told_answer(r)),
             Reply::Settle(Ok(r)) => Answer::Settled {
                 state: state(r.state),
                 next_at: r.next_at.map(|t| t.as_millis()),
@@ -283,6 +314,7 @@ impl Recorder {
             fired_by: fired(batch.fired_by),
             head_seq: batch.head_seq,
             lease_until: batch.lease_until.as_millis(),
+            source: batch.source.map(|id| id.0),
             events: batch.events.iter().map(delivered).collect(),
         }
     }

@@ -219,11 +219,17 @@ impl World {
     }
 
     fn begin(&mut self) {
-        for (lane, _) in self.plan.shape.lanes.clone() {
-            self.recorder.know(&lane);
+        let shared = self.plan.shape.sources.iter().filter(|s| s.rules.shared).map(|s| s.name.clone());
+        self.recorder.shared = shared.collect();
+        for (lane, queue) in &self.plan.shape.lanes {
+            self.recorder.know(lane, self.policies[*queue].append.source.as_ref());
         }
         for policy in &self.policies {
             self.recorder.fact(NOBODY, Op::Policy(Box::new(policy.check.clone())));
+        }
+        for source in 0..self.plan.shape.sources.len() {
+            let (action, told) = self.declare(source, None);
+            self.put_right(action, told);
         }
         let last = self.plan.shape.span.saturating_sub(1);
         for place in 0..self.plan.items.len() {

@@ -119,6 +119,44 @@ fn a_store_whose_numbers_fall_back_after_a_restore_is_caught() {
 }
 
 #[test]
+fn a_store_that_keeps_no_rate_is_caught() {
+    caught(Mistake::NoRate, &[Invariant::SourceRate]);
+}
+
+#[test]
+fn a_store_that_takes_used_tokens_back_is_caught() {
+    use Invariant::*;
+    // What is said to be unused is no verdict either, so a breaker stays open that should be closed.
+    caught(Mistake::TokenBack, &[SourceRate, SourceBreaker]);
+}
+
+#[test]
+fn a_store_without_a_breaker_is_caught() {
+    use Invariant::*;
+    caught(Mistake::NoBreaker, &[SourceBreaker, OneProbe, ProbeRefund]);
+}
+
+#[test]
+fn a_store_that_counts_the_attempt_of_a_probe_is_caught() {
+    caught(Mistake::ProbeCounts, &[Invariant::ProbeRefund]);
+}
+
+#[test]
+fn a_store_that_does_not_keep_silence_is_caught() {
+    caught(Mistake::NoSilence, &[Invariant::SourceSilence]);
+}
+
+#[test]
+fn a_store_that_hands_out_lanes_of_a_disabled_source_is_caught() {
+    caught(Mistake::IgnoresDisable, &[Invariant::SourceHeld]);
+}
+
+#[test]
+fn a_store_that_lets_everybody_fetch_is_caught() {
+    caught(Mistake::FetchTwice, &[Invariant::OneFetch]);
+}
+
+#[test]
 fn a_store_that_never_takes_a_lease_back_is_caught() {
     let (_, problem) = find(Mistake::NoReclaim).expect("a lane that nobody takes back is noticed");
     assert!(matches!(problem, Problem::Stuck(_)), "{problem}");

@@ -226,6 +226,11 @@ impl EventBuilder {
     }
 }
 
+/// The policy of one event, to be changed.
+pub(crate) fn policy_of(event: &mut NewEvent) -> &mut AppendPolicy {
+    Arc::make_mut(&mut event.policy)
+}
+
 pub fn append_request(events: impl IntoIterator<Item = EventBuilder>) -> AppendRequest {
     AppendRequest { events: events.into_iter().map(EventBuilder::build).collect(), repeat: false }
 }

@@ -35,6 +35,7 @@ use crate::{Harness, World};
 
 mod compare;
 mod policies;
+mod sources;
 
 use compare::Compare;
 
@@ -50,6 +51,8 @@ enum About {
     Operators,
     /// Everything at once: giving way, merging, halving, aside, steps, redrive, purge.
     Policies,
+    /// Outside parties with limits of their own.
+    Sources,
 }
 
 impl About {
@@ -87,6 +90,25 @@ impl About {
                 "settled as cancelled",
                 "lane-not-idle",
             ],
+            About::Sources => vec![
+                "source answered taken",
+                "source answered wait",
+                "source answered hit",
+                "source answered fetch",
+                "source answered fetching",
+                "changed by probe_faulted",
+                "changed by starved",
+                "breaker closed",
+                "breaker open",
+                "breaker half_open",
+                "source enabled",
+                "source disabled",
+                "source removed",
+                "source released",
+                "lane waits for its source",
+                "not-found",
+                "invalid",
+            ],
         });
         must
     }
@@ -106,6 +128,10 @@ pub async fn random_histories_of_operators_match_the_memory_store(harness: &dyn 
 
 pub async fn random_histories_of_policies_match_the_memory_store(harness: &dyn Harness) {
     histories(harness, About::Policies, 4_000_000).await;
+}
+
+pub async fn random_histories_of_sources_match_the_memory_store(harness: &dyn Harness) {
+    histories(harness, About::Sources, 5_000_000).await;
 }
 
 async fn histories(harness: &dyn Harness, about: About, first: u64) {
@@ -192,10 +218,15 @@ impl<'a> History<'a> {
 
     /// Gives back what happened at least once.
     async fn play(mut self) -> BTreeSet<String> {
+        if self.about == About::Sources {
+            self.follow().await;
+            self.declare_sources().await;
+        }
         for step in 0..STEPS {
             self.follow().await;
             match (self.about, self.chance.below(100)) {
                 (_, 0..30) => self.append().await,
+                (About::Sources, 44..80) => self.source_step().await,
                 (_, 30..50) => self.claim().await,
                 (About::Policies, 50..62) => self.settle_any().await,
                 (About::Policies, 62..80) => self.policy_step().await,
@@ -252,6 +283,9 @@ impl<'a> History<'a> {
         let mut request = append_request(events);
         if self.about == About::Policies {
             self.wishes(&mut request);
+        }
+        if self.about == About::Sources {
+            self.govern(&mut request);
         }
         self.tell(format!("append {:?} with {:?}", ids_of(&request), window));
         self.sent.push(request.clone());

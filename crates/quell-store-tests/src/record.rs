@@ -124,6 +124,7 @@ impl Recorded {
             delayed: true,
             in_transaction: false,
             own_window: false,
+            source: history::Governed::Untold,
         };
         self.asked(Op::Append { events: vec![event] });
     }
@@ -205,6 +206,7 @@ impl Store for Recorded {
             // Tests draw their own waits; the backoff of a queue is the worker's business.
             own_delay: true,
             follow_ups: carried.map(|e| history::NewEvent { delayed: true, ..new_event(&e) }).collect(),
+            source: history::SourceReport::Fine,
         });
         let result = self.inner.settle(request).await;
         self.answered(call, &result, |r| Answer::Settled {
@@ -309,6 +311,7 @@ fn new_event(event: &NewEvent) -> history::NewEvent {
         delayed: event.delay.is_some(),
         in_transaction: false,
         own_window: event.window.is_some(),
+        source: history::Governed::Untold,
     }
 }
 
@@ -337,6 +340,7 @@ fn claim(batch: &Batch) -> Claim {
         fired_by: same_word(&batch.fired_by),
         head_seq: batch.head_seq,
         lease_until: batch.lease_until.as_millis(),
+        source: batch.source.map(|id| id.0),
         events: batch.events.iter().map(delivered).collect(),
     }
 }

@@ -883,6 +883,23 @@ pub async fn a_shared_source_is_one_for_all_tenants(world: &dyn World) {
     refused(try_control(store, ControlAction::DisableSource(theirs)).await, ErrorKind::NotFound);
 }
 
+pub async fn a_shared_source_stays_one_while_it_is_not_declared(world: &dyn World) {
+    let store = &*world.store();
+    let shared = SourceRules { shared: true, ..rate(1, 1) };
+    declare(store, "shop", shared).await;
+    let of = |tenant: &str| event_in(lane_of(tenant, "q", "k")).source("shop");
+    append(store, [of("acme").delay(10), of("bond").delay(10)]).await;
+    control(store, ControlAction::RemoveSource { name: source_name("shop") }).await;
+    world.advance(secs(20)).await;
+    // They enter now, and nobody declares their source.
+    claim_none(store).await;
+    declare(store, "shop", shared).await;
+    claim_one(store).await;
+    claim_none(store).await;
+    let rows = source_page(store, SourceFilter::default()).await.items;
+    assert_eq!((rows.len(), rows[0].tenant.as_str(), rows[0].waiting), (1, "", 1));
+}
+
 pub async fn sources_are_listed_by_name_and_tenant_page_by_page(world: &dyn World) {
     let store = &*world.store();
     for name in ["c", "a", "b"] {

@@ -480,6 +480,7 @@ macro_rules! store_suite {
                 impossible_rules_are_refused
                 two_tenants_have_two_buckets_and_two_breakers
                 a_shared_source_is_one_for_all_tenants
+                a_shared_source_stays_one_while_it_is_not_declared
                 sources_are_listed_by_name_and_tenant_page_by_page
                 why_a_lane_waits_names_the_source_and_until_when
                 a_flush_does_not_pass_a_source
@@ -634,6 +635,7 @@ macro_rules! store_suite {
                 random_histories_of_failures_match_the_memory_store
                 random_histories_of_operators_match_the_memory_store
                 random_histories_of_policies_match_the_memory_store
+                random_histories_of_sources_match_the_memory_store
             }
         }
         $crate::promises! { pitfalls

@@ -361,14 +361,17 @@ impl<'a> Fold<'_, 'a> {
     }
 
     /// The first event that waits though there is room for it. One that may have vanished may also have been in the way,
-    /// if there was no room for it.
+    /// if there was no room for it. A batch ends where another source begins.
     fn left_behind(&self, number: u64, policy: &Policy) -> Option<u32> {
         let batch = &self.runs[&number].batch;
         let (count, (_, bytes)) = (batch.len() as u64, self.bytes_of(batch));
         if count >= policy.max_events || self.index.may_hide(self.lane.id) {
             return None;
         }
-        let fits = |&&s: &&u32| bytes + self.bytes_of(&[s]).1 <= policy.max_bytes;
+        let own = batch.first().map(|&s| self.source(s));
+        let fits = |&&s: &&u32| {
+            bytes + self.bytes_of(&[s]).1 <= policy.max_bytes && own.is_none_or(|own| own == self.source(s))
+        };
         self.lane.open.iter().take_while(fits).copied().find(|&s| self.is_solid(s))
     }
 

@@ -139,6 +139,9 @@ impl<'a> Index<'a> {
                 self.some.saw(Thing::SettleRepeated);
                 Ok(())
             }
+            (Op::Source { run, token, .. }, Answer::Source(_)) => {
+                self.holds(asked, *run, *token, "a word to the source")
+            }
             (Op::Backup { .. }, _) | (_, Answer::Done) => Ok(()),
             _ => Err(malformed(done, "an answer that does not fit its question")),
         }

@@ -211,6 +211,7 @@ fn s6_what_was_delivered_before_a_restore_may_be_another_one() {
         fired_by: FiredBy::None,
         head_seq: 500,
         lease_until: 9_000,
+        source: None,
         events: vec![Delivered { seq: 500, id: "e1".into(), hash: 5 }],
     };
     let op = Op::Claim { worker: "w1".into(), claim_id: None };

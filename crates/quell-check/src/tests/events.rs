@@ -258,6 +258,7 @@ fn restored() -> Vec<Record> {
         fired_by: FiredBy::None,
         head_seq: 500,
         lease_until: 9_000,
+        source: None,
         events: vec![Delivered { seq: 500, id: "lost".into(), hash: hash("lost") }],
     };
     let op = Op::Claim { worker: "w1".into(), claim_id: None };

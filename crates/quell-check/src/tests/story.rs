@@ -155,6 +155,7 @@ impl Story {
             delayed: false,
             in_transaction: false,
             own_window: false,
+            source: Governed::Untold,
         }
     }
 
@@ -313,6 +314,7 @@ impl Story {
             fired_by,
             head_seq: 0,
             lease_until: until,
+            source: None,
             events: run.events.iter().map(event).collect(),
         };
         if heard {
@@ -361,7 +363,15 @@ impl Story {
 
     pub(super) fn settle_op(held: Held, verdict: Verdict) -> Op {
         let (run, token) = (held.run, held.token);
-        Op::Settle { run, token, verdict, if_head: None, own_delay: false, follow_ups: vec![] }
+        Op::Settle {
+            run,
+            token,
+            verdict,
+            if_head: None,
+            own_delay: false,
+            follow_ups: vec![],
+            source: SourceReport::Fine,
+        }
     }
 
     /// The holder ends its attempt with this change.
@@ -389,7 +399,7 @@ impl Story {
     ) -> (State, Option<Millis>) {
         let run = self.runs.get_mut(&held.run).unwrap();
         let lane = run.lane;
-        if matches!(change, "released" | "superseded" | "interrupted") {
+        if matches!(change, "released" | "superseded" | "interrupted" | "probe_faulted" | "starved") {
             run.attempts -= 1;
         }
         let (state, place, wait) = match change {
@@ -397,6 +407,7 @@ impl Story {
             "failed" | "exhausted" | "expired" | "split" => (State::Failed, Place::Dead, None),
             "cancelled" => (State::Cancelled, Place::Discarded, None),
             "retried" => (State::Retryable, Place::InFlight, Some(1_000 << (run.claims - 1))),
+            "probe_faulted" => (State::Retryable, Place::InFlight, Some(0)),
             _ => (State::Pending, Place::InFlight, Some(0)),
         };
         run.state = state;

@@ -182,6 +182,7 @@ fn s9_a_token_that_never_held_a_run_does_nothing() {
                 if_head: None,
                 own_delay: false,
                 follow_ups: vec![],
+                source: SourceReport::Fine,
             },
             Answer::Settled { state: State::Succeeded, next_at: None, repeated: false },
         ),

@@ -48,7 +48,10 @@ impl WorkingSet {
 
     fn source_of(&mut self, now: Timestamp, tenant: &Tenant, name: &SourceName) -> SourceId {
         let declared = self.declarations.get(name).copied();
-        let shared = declared.is_some_and(|rules| rules.shared);
+        // One that was shared stays so while it is not declared: else what enters meanwhile would have a bucket and a
+        // breaker of its own when the source is declared again.
+        let known = || self.sources.get(&self.source_named(&Tenant::none(), name)?).map(|s| s.rules);
+        let shared = declared.or_else(known).is_some_and(|rules| rules.shared);
         let tenant = if shared { Tenant::none() } else { tenant.clone() };
         if let Some(known) = self.source_named(&tenant, name) {
             return known;

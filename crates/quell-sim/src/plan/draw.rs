@@ -10,7 +10,7 @@ use quell_core::lane::{DuringRun, OnFailed};
 use quell_core::window::WindowPolicy;
 
 use super::items::Items;
-use super::{Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan};
+use super::{Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan, sources};
 use crate::chance::Chance;
 
 const QUEUES: [&str; 2] = ["chat", "jobs"];
@@ -19,7 +19,7 @@ const KEYS: [&str; 4] = ["ada", "bob", "eve", "joe"];
 pub(super) fn plan(seed: u64) -> Plan {
     let mut chance = Chance::seeded(seed);
     let c = &mut chance;
-    let shape = shape(c);
+    let mut shape = shape(c);
     let queues = shape.queues.len();
     let mut items = Vec::new();
     let mut workers = c.between(0, 2);
@@ -43,6 +43,7 @@ pub(super) fn plan(seed: u64) -> Plan {
     more.hands();
     more.faults();
     items.append(&mut more.items);
+    sources::add(seed, &mut shape, &mut items);
     Plan { seed, shape, items }
 }
 
@@ -72,6 +73,7 @@ fn shape(c: &mut Chance) -> Shape {
     }
     Shape {
         queues,
+        sources: Vec::new(),
         lanes,
         span: c.between(500, 8_000),
         resume_all: c.percent(70),
@@ -167,7 +169,7 @@ pub(super) fn window(c: &mut Chance) -> WindowPolicy {
 fn habits(c: &mut Chance, items: &mut Vec<Item>) {
     // Few at a time, but those often.
     let share = *c.pick(&[10, 25, 45]);
-    for habit in Habit::ALL {
+    for habit in Habit::ALL.into_iter().filter(|habit| !Habit::OF_SOURCES.contains(habit)) {
         if c.percent(share) {
             items.push(Item::Habit { habit, percent: c.between(5, 80) });
         }

@@ -106,6 +106,7 @@ impl<'a> Items<'a> {
                 4
             },
             only_if_idle: self.c.percent(wishes.idle),
+            source: None,
         };
         // The same canary is the same payload, size and all.
         let padding = self.planned.iter().find(|e| e.canary == event.canary).map(|e| e.padding);

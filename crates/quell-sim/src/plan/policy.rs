@@ -12,7 +12,7 @@ use quell_core::step::{OnError, RunSettings};
 use quell_core::store::RunPolicy;
 use quell_core::window::{Window, WindowPolicy};
 
-use super::{Item, Plan, Rule};
+use super::{Item, Plan, Rule, Shape};
 use crate::record;
 
 /// One queue, ready for use.
@@ -38,7 +38,7 @@ pub(super) fn of(plan: &Plan) -> Vec<QueuePolicy> {
         if let Item::Rule { queue, rule } = item
             && let Some(parts) = all.get_mut(*queue)
         {
-            parts.apply(*rule);
+            parts.apply(*rule, &plan.shape);
         }
     }
     // A queue of another tenant with the same name has the same settings.
@@ -100,7 +100,7 @@ fn plain() -> Parts {
 }
 
 impl Parts {
-    fn apply(&mut self, rule: Rule) {
+    fn apply(&mut self, rule: Rule, shape: &Shape) {
         let rules: &mut RunRules = &mut self.run.rules;
         match rule {
             Rule::Window(policy) => self.append.window.policy = policy,
@@ -134,6 +134,7 @@ impl Parts {
             Rule::TimeLimit(ms) => self.settings.time_limit = Some(Duration::from_millis(ms)),
             Rule::StopGrace(ms) => self.settings.stop_grace = Duration::from_millis(ms),
             Rule::OnErrorRetry => self.settings.on_error = OnError::Retry,
+            Rule::Source(source) => self.append.source = Some(shape.sources[source].name.clone()),
         }
     }
 

@@ -11,6 +11,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{Event, EventId, NewEventId, Payload};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::memory::{MemoryStore, Snapshot};
+use quell_core::source::{SourceFault, SourceReport, SourceVerdict};
 use quell_core::store::*;
 use quell_core::window::WindowPolicy;
 use quell_sim::Subject;
@@ -46,6 +47,20 @@ pub(crate) enum Mistake {
     NoEpoch,
     /// An expired lease is never taken back.
     NoReclaim,
+    /// Sources have no limit.
+    NoRate,
+    /// A token goes back whether it was used or not.
+    TokenBack,
+    /// Faults are not counted.
+    NoBreaker,
+    /// The attempt of a probe counts.
+    ProbeCounts,
+    /// Nobody is left alone who asks for it.
+    NoSilence,
+    /// A disabled source is handed out.
+    IgnoresDisable,
+    /// Everybody fetches an answer that is being fetched.
+    FetchTwice,
 }
 
 pub(crate) struct Mutant {
@@ -200,11 +215,40 @@ impl Store for Mutant {
     }
 
     async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer> {
-        self.inner.source(SourceRequest { token: self.own(request.token), ..request }).await
+        let request = SourceRequest { token: self.own(request.token), ..request };
+        let forgets = matches!(request.action, SourceAction::Report(SourceVerdict::Fault(_)));
+        if self.is(Mistake::NoBreaker) && forgets {
+            return Ok(SourceAnswer::Noted);
+        }
+        match self.inner.source(request).await? {
+            SourceAnswer::Fetching { until } if self.is(Mistake::FetchTwice) => {
+                Ok(SourceAnswer::Fetch { until: Some(until) })
+            }
+            answer => Ok(answer),
+        }
     }
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
-        let request = SettleRequest { token: self.own(request.token), ..request };
+        let mut request = SettleRequest { token: self.own(request.token), ..request };
+        request.source = match (self.mistake, request.source) {
+            (Mistake::TokenBack, SourceReport::Fine) => SourceReport::Unused,
+            (Mistake::NoBreaker, SourceReport::Fault(_)) => SourceReport::Reported,
+            (Mistake::NoSilence, SourceReport::Fault(fault)) => {
+                SourceReport::Fault(SourceFault { retry_after: None, ..fault })
+            }
+            (_, report) => report,
+        };
+        if let (Mistake::ProbeCounts, SourceReport::Fault(fault)) = (self.mistake, request.source)
+            && let Inspected::Sources(page) = self.inner.inspect(Inspect::Sources(Default::default())).await?
+            && page.items.iter().any(|source| source.probe == Some(request.run_id))
+        {
+            // Said before the end it opens the breaker as well, and the end itself says nothing any more.
+            let action = SourceAction::Report(SourceVerdict::Fault(fault));
+            let (run_id, token) = (request.run_id, request.token);
+            if self.inner.source(SourceRequest { run_id, token, action }).await.is_ok() {
+                request.source = SourceReport::Fine;
+            }
+        }
         let mut answer = self.inner.settle(request.clone()).await;
         let stale = answer.as_ref().is_err_and(|e| e.kind == ErrorKind::LostLease);
         if self.is(Mistake::NoFence) && stale {
@@ -234,6 +278,17 @@ impl Store for Mutant {
     async fn control(&self, request: Control) -> StoreResult<Controlled> {
         if self.is(Mistake::IgnoresPause) && matches!(request.action, ControlAction::PauseQueue(_)) {
             return Ok(Controlled::changed(true));
+        }
+        if self.is(Mistake::IgnoresDisable)
+            && let ControlAction::DisableSource(_) = request.action
+        {
+            return Ok(Controlled::changed(true));
+        }
+        let mut request = request;
+        if let ControlAction::PutSource { rules, .. } = &mut request.action
+            && self.is(Mistake::NoRate)
+        {
+            rules.per_minute = None;
         }
         self.inner.control(request).await
     }

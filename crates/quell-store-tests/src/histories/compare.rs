@@ -12,13 +12,17 @@ use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::Event;
 use quell_core::inspect::RunLinks;
-use quell_core::inspect::{AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow};
+use quell_core::inspect::{
+    AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow, SourceFilter, SourceRow,
+};
 use quell_core::store::{
-    Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, StepAnswer, StepRow,
-    Store, Swept,
+    Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, SourceAnswer, StepAnswer,
+    StepRow, Store, Swept,
 };
 
-use crate::reads::{TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, stats, trail, verify};
+use crate::reads::{
+    TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, source_page, stats, trail, verify,
+};
 
 /// The pairs so far.
 #[derive(Default)]
@@ -28,6 +32,7 @@ pub(super) struct Compare {
     runs: Pairs,
     seqs: Pairs,
     tokens: Pairs,
+    sources: Pairs,
     /// What has happened at least once: a history in which nothing happens proves nothing.
     pub(super) seen: BTreeSet<String>,
 }
@@ -53,6 +58,7 @@ impl Compare {
         // Nothing stands for nothing.
         compare.tokens.pair(0, 0, "token");
         compare.seqs.pair(0, 0, "seq");
+        compare.sources.pair(0, 0, "source");
         compare
     }
 
@@ -149,6 +155,8 @@ impl Compare {
         self.run(s.run_id, m.run_id);
         self.tokens.pair(s.token, m.token, "token of a batch");
         self.seqs.pair(s.head_seq, m.head_seq, "head of a batch");
+        let source = |b: &Batch| b.source.map_or(0, |id| id.0);
+        self.sources.pair(source(s), source(m), "source of a batch");
         let facts =
             |b: &Batch| (b.lane.clone(), b.attempt, b.max_attempts, b.retries, b.revision, b.fired_by);
         assert_eq!(facts(s), facts(m), "a batch of {}", s.lane);
@@ -208,7 +216,40 @@ impl Compare {
             "the answer to a settle"
         );
         self.seen.insert(format!("settled as {}{}", m.state, if m.repeated { " again" } else { "" }));
+        self.seen.insert(format!("changed by {}", m.change));
         self.maybe_time(s.next_at, m.next_at, "next_at of a settle");
+    }
+
+    /// What a source has answered.
+    pub(super) fn asked(&mut self, subject: StoreResult<SourceAnswer>, model: StoreResult<SourceAnswer>) {
+        let Some((s, m)) = self.both(subject, model) else { return };
+        let word = match (&s, &m) {
+            (
+                SourceAnswer::Wait { until: s, because: why },
+                SourceAnswer::Wait { until: m, because: expected },
+            ) => {
+                assert_eq!(why, expected, "what a token waits for");
+                self.time(*s, *m, "until when a token waits");
+                "wait"
+            }
+            (SourceAnswer::Fetch { until: s }, SourceAnswer::Fetch { until: m }) => {
+                self.maybe_time(*s, *m, "until when an answer may be fetched");
+                "fetch"
+            }
+            (SourceAnswer::Fetching { until: s }, SourceAnswer::Fetching { until: m }) => {
+                self.time(*s, *m, "until when another fetches");
+                "fetching"
+            }
+            _ => {
+                assert_eq!(s, m, "the answer of a source");
+                match m {
+                    SourceAnswer::Taken => "taken",
+                    SourceAnswer::Hit(_) => "hit",
+                    _ => "noted",
+                }
+            }
+        };
+        self.seen.insert(format!("source answered {word}"));
     }
 
     pub(super) fn extended(&mut self, subject: StoreResult<Extended>, model: StoreResult<Extended>) {
@@ -286,6 +327,7 @@ impl Compare {
         self.listed_lanes(subject, model).await;
         self.listed_runs(subject, model).await;
         self.listed_audit(subject, model).await;
+        self.listed_sources(subject, model).await;
         let (s, m) = (stats(subject).await, stats(model).await);
         assert_eq!(s.len(), m.len(), "queues: {s:?} {m:?}");
         for (s, m) in s.iter().zip(&m) {
@@ -311,6 +353,29 @@ impl Compare {
             let s = lane_detail(subject, &s.lane).await.expect("a listed lane is found");
             let m = lane_detail(model, &m.lane).await.expect("a listed lane is found");
             self.lane_detail(&s, &m);
+        }
+    }
+
+    async fn listed_sources(&mut self, subject: &dyn Store, model: &dyn Store) {
+        let filter = || SourceFilter { limit: 100, ..SourceFilter::default() };
+        let (s, m) = (source_page(subject, filter()).await.items, source_page(model, filter()).await.items);
+        let names = |rows: &[SourceRow]| {
+            rows.iter().map(|r| (r.name.to_string(), r.tenant.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&s), names(&m), "the sources");
+        for (s, m) in s.iter().zip(&m) {
+            let facts = |r: &SourceRow| {
+                let hands = (r.enabled, r.standing, r.changed_by.clone());
+                (hands, r.breaker, r.failure_streak, r.tokens, r.waiting, r.cached, r.rules)
+            };
+            assert_eq!(facts(s), facts(m), "source {} of {:?}", s.name, s.tenant);
+            self.seen.insert(format!("breaker {}", m.breaker.as_str()));
+            self.seen.insert(format!("source {:?}", m.standing).to_lowercase());
+            self.maybe_run(s.probe, m.probe, "probe of a source");
+            self.maybe_time(s.last_success_at, m.last_success_at, "last_success_at of a source");
+            self.maybe_time(s.last_failure_at, m.last_failure_at, "last_failure_at of a source");
+            self.maybe_time(s.paused_until, m.paused_until, "paused_until of a source");
+            self.maybe_time(s.not_before, m.not_before, "not_before of a source");
         }
     }
 
@@ -345,6 +410,14 @@ impl Compare {
         assert_eq!((s.interrupting, s.cancelling), (m.interrupting, m.cancelling));
         assert_eq!((s.buffered, s.due_by, s.expired), (m.buffered, m.due_by, m.expired));
         assert_eq!((&s.lane_paused_by, &s.queue_paused_by), (&m.lane_paused_by, &m.queue_paused_by));
+        match (&s.source, &m.source) {
+            (Some(s), Some(m)) => {
+                assert_eq!((&s.name, s.because, &s.by), (&m.name, m.because, &m.by), "what a lane waits for");
+                self.maybe_time(s.until, m.until, "until when a lane waits for its source");
+                self.seen.insert("lane waits for its source".into());
+            }
+            (s, m) => assert_eq!(s, m, "whether a lane waits for its source"),
+        }
         self.maybe_time(s.due_at, m.due_at, "due time of the open run");
         self.maybe_time(s.capped_at, m.capped_at, "cap of the open run");
         self.maybe_time(s.again_at, m.again_at, "end of the backoff");

@@ -1,8 +1,6 @@
 //! Histories over every policy: runs that give way and merge, halves, blocks, events aside, steps, the operator's hand.
 
-use std::sync::Arc;
-
-use quell_core::event::{NewEvent, Overflow, Payload};
+use quell_core::event::{Overflow, Payload};
 use quell_core::inspect::{Inspect, Inspected, RunFilter, RunRow};
 use quell_core::lane::{DuringRun, OnFailed, RetryWith, RunRules};
 use quell_core::lifecycle::RunState;
@@ -15,7 +13,8 @@ use serde_json::json;
 
 use super::History;
 use crate::builders::{
-    FAILED, RELEASE, RETRY, SUCCEEDED, event, hold_request, no_window, secs, settle_request, step_request,
+    FAILED, RELEASE, RETRY, SUCCEEDED, event, hold_request, no_window, policy_of, secs, settle_request,
+    step_request,
 };
 use crate::reads::all_runs;
 
@@ -55,8 +54,11 @@ impl History<'_> {
                 2 => event.window = Some(WindowPolicy::None),
                 3 => event.window = Some(WindowPolicy::Quiet { quiet: secs(5), max_wait: secs(30) }),
                 4 => event.only_if_idle = true,
-                5 => change_policy(event, |p| p.content_dedupe = true),
-                6 => change_policy(event, |p| (p.lane_events, p.overflow) = (2, Overflow::DropOldest)),
+                5 => policy_of(event).content_dedupe = true,
+                6 => {
+                    let policy = policy_of(event);
+                    (policy.lane_events, policy.overflow) = (2, Overflow::DropOldest);
+                }
                 _ => {}
             }
         }
@@ -165,10 +167,6 @@ impl History<'_> {
         let answers = (self.subject.control(request.clone()).await, self.model.control(request).await);
         self.compare.controlled(answers.0, answers.1);
     }
-}
-
-fn change_policy(event: &mut NewEvent, change: impl FnOnce(&mut quell_core::event::AppendPolicy)) {
-    change(Arc::make_mut(&mut event.policy));
 }
 
 /// Failed and cancelled runs that still have events, in the order of their numbers.
