@@ -213,9 +213,13 @@ fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Tim
     let mut wake: Option<Timestamp> = None;
     let mut earlier = |at: Timestamp| wake = Some(wake.map_or(at, |known| known.min(at)));
     for write in &changes.lanes {
-        if let Some(due) = write.entries.due
-            && write.was.and_then(|was| was.due).is_none_or(|was| due < was)
-        {
+        // Another source may let it go at once, although its due time is what it was.
+        let is_new = |due: Timestamp| {
+            write
+                .was
+                .is_none_or(|was| was.due.is_none_or(|at| due < at) || was.source != write.entries.source)
+        };
+        if let Some(due) = write.entries.due.filter(|due| is_new(*due)) {
             earlier(due);
         }
         if let Some(lease) = write.entries.lease
