@@ -31,7 +31,8 @@ impl Place {
     }
 
     fn gone(self) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a thread can have a runtime");
         runtime.block_on(run_sql(&postgres_url(), &format!("DROP SCHEMA {} CASCADE", self.0)));
     }
 }
