@@ -63,10 +63,13 @@ impl<'a> Fold<'_, 'a> {
         run.upto = entry.upto_seq;
         let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
         match change {
-            // It had been claimed before the trail begins, so it is not the open run.
+            // It had been claimed, split off or redriven before the trail begins, so it is not the open run.
             Change::Cancelled
                 if self.truncated
-                    && (entry.attempt > 0 || self.dumped.get(&number).is_some_and(|r| r.claims > 0)) =>
+                    && (entry.attempt > 0
+                        || self.dumped.get(&number).is_some_and(|r| {
+                            r.claims > 0 || r.split_from.is_some() || r.redriven_from.is_some()
+                        })) =>
             {
                 (run.unknown, run.attempts, run.token) = (true, entry.attempt, entry.token);
             }
