@@ -217,7 +217,7 @@ impl<'a> Fold<'_, 'a> {
             let solid = run.batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
             let full = policy.is_some_and(|p| solid >= p.max_events);
             // What asks another source could not become part of it.
-            let first = self.lane.open.iter().find(|&&s| self.is_solid(s));
+            let first = self.lane.open.front().filter(|_| self.lane.open.iter().all(|&s| self.is_solid(s)));
             let own = run.batch.iter().find(|&&s| self.is_solid(s));
             let other = first.zip(own).is_some_and(|(&first, &own)| self.source(first) != self.source(own));
             let alone = change == Change::Superseded
