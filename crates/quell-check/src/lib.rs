@@ -21,7 +21,7 @@
 //! [`check`] goes over a history three times, each time once per record: it joins answers to questions (`index.rs`), ties
 //! every event that was delivered or dumped to the append that sent it (`known.rs`), and folds the audit trail of each
 //! lane in commit order (`fold.rs`). What the fold ends with is held against the dump, and every answer against the
-//! trail (`finish.rs`). The first broken promise is told with the records that show it; [`Summary`] counts what
+//! trail (`finish.rs`); what happened to each source is held against a model of one (`sources.rs`). The first broken promise is told with the records that show it; [`Summary`] counts what
 //! happened, so that a campaign can demand that everything did ([`Sometimes`]).
 //!
 //! # What a recorder must give
@@ -36,6 +36,7 @@
 //! | S15, S16 | `handler_begin`, `sink_apply` |
 //! | S24, S27 | erasures as `control` calls; `backup` and `restore` |
 //! | P7 (the equation) | the dump's totals |
+//! | G1–G8 (sources) | `source` of events, claims and settles; `source` calls and the operators' hands on sources, with `at` on their answers; a trail without gaps |
 //!
 //! `upto_seq` of an audit record is the highest event of its run *after* the change; that is how the halves of a split
 //! and the two ways of a redrive are told apart. Within a lane, the numbers of events, tokens and audit records must

@@ -221,12 +221,10 @@ fn calls<'a>(fold: &Fold<'_, 'a>, courses: &mut Map<&'a str, Course>) -> Option<
                         course.breaker_unsure = true;
                         continue;
                     }
-                    (SourceAsk::Recall { key }, Some(Answer::Source(answer))) => match answer {
-                        SourceAnswer::Fetch { until: Some(until) } => {
-                            What::Fetches { key: key.clone(), until: *until }
-                        }
-                        _ => continue,
-                    },
+                    (
+                        SourceAsk::Recall { key },
+                        Some(Answer::Source(SourceAnswer::Fetch { until: Some(until) })),
+                    ) => What::Fetches { key: key.clone(), until: *until },
                     (SourceAsk::Keep { key }, Some(_)) => What::Fetched { key: key.clone() },
                     (SourceAsk::Forget { key }, Some(_)) => What::Forgot { key: key.clone() },
                     (SourceAsk::Keep { .. } | SourceAsk::Forget { .. }, None) => {

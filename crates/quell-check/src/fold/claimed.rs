@@ -172,7 +172,7 @@ impl<'a> Fold<'_, 'a> {
         let gave_way = matches!(run.last_end, Some(Change::Interrupted | Change::Superseded));
         let window = &self.window_of(number, told);
         if let Some(policy) = policy
-            && (first || (gave_way && self.lane.open.iter().any(|&s| self.is_solid(s))))
+            && (first || (gave_way && self.waits_for_newer(number)))
             && let Some(due) = window.due(policy)
             && entry.at < due
         {
@@ -206,6 +206,13 @@ impl<'a> Fold<'_, 'a> {
             return Err(self.wrong(entry, Invariant::NotEarly, what, expected));
         }
         Ok(())
+    }
+
+    /// Whether newer events wait that can become part of a run: those of another source cannot.
+    fn waits_for_newer(&self, number: u64) -> bool {
+        let newer = self.lane.open.iter().find(|&&s| self.is_solid(s));
+        let own = self.runs[&number].batch.first();
+        newer.is_some_and(|&newer| own.is_none_or(|&own| self.source(own) == self.source(newer)))
     }
 
     /// The window of the open run. Where an event may have waited that no record tells, it may have opened the window

@@ -63,10 +63,13 @@ impl<'a> Fold<'_, 'a> {
         run.upto = entry.upto_seq;
         let range = self.dumped.get(&number).map(|r| (r.lo, r.hi));
         match change {
-            // It had been claimed before the trail begins, so it is not the open run.
+            // It had been claimed, split off or redriven before the trail begins, so it is not the open run.
             Change::Cancelled
                 if self.truncated
-                    && (entry.attempt > 0 || self.dumped.get(&number).is_some_and(|r| r.claims > 0)) =>
+                    && (entry.attempt > 0
+                        || self.dumped.get(&number).is_some_and(|r| {
+                            r.claims > 0 || r.split_from.is_some() || r.redriven_from.is_some()
+                        })) =>
             {
                 (run.unknown, run.attempts, run.token) = (true, entry.attempt, entry.token);
             }
@@ -214,7 +217,7 @@ impl<'a> Fold<'_, 'a> {
             let solid = run.batch.iter().filter(|&&s| self.is_solid(s)).count() as u64;
             let full = policy.is_some_and(|p| solid >= p.max_events);
             // What asks another source could not become part of it.
-            let first = self.lane.open.iter().find(|&&s| self.is_solid(s));
+            let first = self.lane.open.front().filter(|_| self.lane.open.iter().all(|&s| self.is_solid(s)));
             let own = run.batch.iter().find(|&&s| self.is_solid(s));
             let other = first.zip(own).is_some_and(|(&first, &own)| self.source(first) != self.source(own));
             let alone = change == Change::Superseded

@@ -54,7 +54,6 @@ pub enum SourceReport {
 }
 
 impl SourceReport {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
     pub(super) fn is_usual(&self) -> bool {
         *self == SourceReport::Fine
     }

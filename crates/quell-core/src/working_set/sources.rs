@@ -49,7 +49,7 @@ impl WorkingSet {
     fn source_of(&mut self, now: Timestamp, tenant: &Tenant, name: &SourceName) -> SourceId {
         let declared = self.declarations.get(name).copied();
         // One that was shared stays so while it is not declared: else what enters meanwhile would have a bucket and a
-        // breaker of its own when the source is declared again.
+        // breaker of its own when the source is declared again. The source of nobody in particular remembers it.
         let known = || self.sources.get(&self.source_named(&Tenant::none(), name)?).map(|s| s.rules);
         let shared = declared.or_else(known).is_some_and(|rules| rules.shared);
         let tenant = if shared { Tenant::none() } else { tenant.clone() };

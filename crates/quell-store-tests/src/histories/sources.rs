@@ -6,6 +6,7 @@
 //! real time adds, and real time only adds. The waits that sources ask for leave the remainder 10, like all others.
 
 use quell_core::batch::Batch;
+use quell_core::outcome::Verdict;
 use quell_core::source::{FaultKind, SourceFault, SourceReport, SourceRules, SourceVerdict};
 use quell_core::store::{
     AppendRequest, Control, ControlAction, SettleRequest, SourceAction, SourceScope, Store,
@@ -54,11 +55,13 @@ impl History<'_> {
 
     /// One step that only these histories take.
     pub(super) async fn source_step(&mut self) {
-        match self.chance.below(20) {
+        match self.chance.below(23) {
             0..7 => self.settle_saying().await,
             7..16 => self.ask_source().await,
             16 => self.extend().await,
             17 => self.sweep().await,
+            18 => self.leave_fetching().await,
+            19 => self.outage().await,
             _ => self.source_hand().await,
         }
     }
@@ -76,10 +79,13 @@ impl History<'_> {
             SourceReport::Starved => RELEASE,
             _ => *self.chance.pick(&[SUCCEEDED, SUCCEEDED, RETRY, RETRY, RETRY, RELEASE, FAILED]),
         };
+        self.settle_both(&subject, &model, verdict, report).await;
+    }
+
+    async fn settle_both(&mut self, subject: &Batch, model: &Batch, verdict: Verdict, report: SourceReport) {
         self.tell(format!("settle {} of {} as {verdict:?}, {report:?}", subject.run_id, subject.lane));
         let request = |batch: &Batch| SettleRequest { source: report, ..settle_request(batch, verdict) };
-        let answers =
-            (self.subject.settle(request(&subject)).await, self.model.settle(request(&model)).await);
+        let answers = (self.subject.settle(request(subject)).await, self.model.settle(request(model)).await);
         self.compare.settled(answers.0, answers.1);
     }
 
@@ -109,10 +115,43 @@ impl History<'_> {
             _ => vec![SourceAction::Forget { key }],
         };
         for action in actions {
-            self.tell(format!("{} of {} asks its source {action:?}", subject.run_id, subject.lane));
-            let (s, m) = (source_request(&subject, action.clone()), source_request(&model, action));
-            let answers = (self.subject.source(s).await, self.model.source(m).await);
-            self.compare.asked(answers.0, answers.1);
+            self.ask(&subject, &model, action).await;
+        }
+    }
+
+    async fn ask(&mut self, subject: &Batch, model: &Batch, action: SourceAction) {
+        self.tell(format!("{} of {} asks its source {action:?}", subject.run_id, subject.lane));
+        let (s, m) = (source_request(subject, action.clone()), source_request(model, action));
+        let answers = (self.subject.source(s).await, self.model.source(m).await);
+        self.compare.asked(answers.0, answers.1);
+    }
+
+    /// A source is at fault again and again, also when it is tried after its cooldown.
+    async fn outage(&mut self) {
+        let Some((mut subject, mut model)) = self.some_claim() else { return };
+        for _ in 0..4 {
+            let report = SourceReport::Fault(SourceFault::new(FaultKind::TimeOut));
+            self.settle_both(&subject, &model, RETRY, report).await;
+            self.tell("advance 60 s".into());
+            self.world.advance(secs(60)).await;
+            self.follow().await;
+            self.claim().await;
+            let again = self.claims.iter().rev().find(|(s, _)| s.lane == subject.lane).cloned();
+            let Some(next) = again.filter(|(s, _)| s.token != subject.token) else { return };
+            (subject, model) = next;
+        }
+    }
+
+    /// A holder that is to fetch an answer gives up its run instead, and the next one finds it being fetched.
+    async fn leave_fetching(&mut self) {
+        let Some((subject, model)) = self.some_claim() else { return };
+        let recall = || SourceAction::Recall { key: "left".into(), ttl: None };
+        self.ask(&subject, &model, recall()).await;
+        self.settle_both(&subject, &model, RETRY, SourceReport::Fine).await;
+        self.claim().await;
+        let again = self.claims.iter().rev().find(|(s, _)| s.lane == subject.lane).cloned();
+        if let Some((subject, model)) = again {
+            self.ask(&subject, &model, recall()).await;
         }
     }
 
