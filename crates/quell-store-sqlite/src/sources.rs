@@ -118,7 +118,14 @@ impl Tx<'_, '_> {
     pub(crate) fn governing(&mut self, event: &NewEvent) -> rusqlite::Result<Option<SourceId>> {
         let Some(name) = event.governed_by() else { return Ok(None) };
         let declared = self.declared(name)?;
-        let shared = declared.is_some_and(|rules| rules.shared);
+        let shared = match declared {
+            Some(rules) => rules.shared,
+            // One that was shared stays so while it is not declared; the source of nobody in particular remembers it.
+            None => match self.source_named(&Tenant::none(), name)? {
+                Some(id) => self.source(id)?.is_some_and(|source| source.rules.shared),
+                None => false,
+            },
+        };
         let tenant = if shared { Tenant::none() } else { event.lane.tenant.clone() };
         if let Some(known) = self.source_named(&tenant, name)? {
             return Ok(Some(known));
