@@ -234,4 +234,8 @@ fn remove_lane(world: &mut WorkingSet, lane: u64) {
     world.lanes.retain(|_, l| l.lane.id != lane);
     world.finished.retain(|r| r.lane != lane);
     world.steps.retain(|(run, ..), _| run.lane != lane);
+    // The key is the lane's: where that is gone nobody knows it any more.
+    for trail in world.audit.iter_mut().filter(|trail| trail.lane == Some(lane)) {
+        trail.record.key = None;
+    }
 }
