@@ -10,6 +10,7 @@ use crate::aside::Aside;
 use crate::batch::RunId;
 use crate::copy::{Counts, Frame, LaneRow, Portable, Row};
 use crate::error::StoreResult;
+use crate::event::Key;
 use crate::source::{CacheRow, Declaration, SourceId};
 use crate::store::StepRow;
 use crate::working_set::{FinishedRun, Inhabited, Kept, Numbers, Trail, WorkingSet};
@@ -189,6 +190,7 @@ fn put(world: &mut WorkingSet, row: Row) {
                         remove_lane(world, other);
                     }
                     let (events, ids) = (BTreeMap::new(), BTreeMap::new());
+                    name_trail(world, lane.id, Some(&key.key));
                     world.lanes.insert(key, Inhabited { lane, events, ids });
                 }
             }
@@ -234,8 +236,12 @@ fn remove_lane(world: &mut WorkingSet, lane: u64) {
     world.lanes.retain(|_, l| l.lane.id != lane);
     world.finished.retain(|r| r.lane != lane);
     world.steps.retain(|(run, ..), _| run.lane != lane);
-    // The key is the lane's: where that is gone nobody knows it any more.
+    name_trail(world, lane, None);
+}
+
+/// The key in a record is its lane's: where that is gone nobody knows it, and where it comes back it is known again.
+fn name_trail(world: &mut WorkingSet, lane: u64, key: Option<&Key>) {
     for trail in world.audit.iter_mut().filter(|trail| trail.lane == Some(lane)) {
-        trail.record.key = None;
+        trail.record.key = key.cloned();
     }
 }
