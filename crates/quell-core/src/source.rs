@@ -241,6 +241,14 @@ impl Readiness {
     pub fn is_go(self) -> bool {
         matches!(self, Readiness::Go { .. })
     }
+
+    /// How many lanes can be handed out now.
+    pub fn most(self) -> u64 {
+        match self {
+            Readiness::Go { most, .. } => most,
+            Readiness::Wait(..) | Readiness::Held(_) => 0,
+        }
+    }
 }
 
 /// The breaker as people see it.
@@ -352,10 +360,25 @@ impl Source {
         }
     }
 
-    /// One that an event names though nobody declares it (any more): the event is kept, and held.
-    pub fn undeclared(id: SourceId, tenant: Tenant, name: SourceName, now: Timestamp) -> Self {
-        let declaration = Declaration { name, rules: SourceRules::default() };
-        Source { standing: Standing::Removed, ..Source::new(id, tenant, &declaration, now) }
+    /// The one that the first event of a tenant makes. What nobody declares (any more) keeps its events, and holds them.
+    pub fn first(
+        id: SourceId,
+        tenant: Tenant,
+        name: SourceName,
+        declared: Option<SourceRules>,
+        now: Timestamp,
+    ) -> Self {
+        let standing = if declared.is_some() { Standing::Enabled } else { Standing::Removed };
+        let declaration = Declaration { name, rules: declared.unwrap_or_default() };
+        Source { standing, ..Source::new(id, tenant, &declaration, now) }
+    }
+
+    /// Whose source governs the events of a tenant. `remembered` are the rules of the source of nobody in particular: one
+    /// that was shared stays so while it is not declared, else what enters meanwhile would have a bucket and a breaker of
+    /// its own when the source is declared again.
+    pub fn owner(tenant: &Tenant, declared: Option<SourceRules>, remembered: Option<SourceRules>) -> Tenant {
+        let shared = declared.or(remembered).is_some_and(|rules| rules.shared);
+        if shared { Tenant::none() } else { tenant.clone() }
     }
 
     /// The level at this moment, and the moment by the source's own time.
@@ -423,6 +446,13 @@ impl Source {
             None if probe => Readiness::Go { most: 1, probe },
             None => Readiness::Go { most: self.tokens(now).unwrap_or(u64::MAX), probe },
         }
+    }
+
+    /// From when on its lanes can go, if that is earlier than it was before this change: then whoever sleeps has to know.
+    pub fn goes_earlier(&self, was: Option<&Source>, now: Timestamp) -> Option<Timestamp> {
+        let not_before = |source: &Source| source.readiness(now).not_before(now);
+        let before = was.and_then(not_before);
+        not_before(self).filter(|at| before.is_none_or(|before| *at < before))
     }
 
     /// What a request waits for, the breaker aside.
@@ -705,9 +735,13 @@ impl CacheRow {
         Some(CacheRow { value: None, expires_at: flight.until, ..self })
     }
 
-    /// Worth keeping neither as an answer nor as a flight.
+    /// Worth keeping neither as an answer nor as a flight from this moment on.
+    pub fn over_at(&self) -> Timestamp {
+        self.flight.map_or(self.expires_at, |flight| self.expires_at.max(flight.until))
+    }
+
     pub fn is_over(&self, now: Timestamp) -> bool {
-        now >= self.expires_at && self.flight.is_none_or(|flight| now >= flight.until)
+        now >= self.over_at()
     }
 }
 

@@ -312,6 +312,18 @@ pub enum SourceAction {
     Forget { key: String },
 }
 
+impl SourceAction {
+    /// The key of the kept answer that it is about.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            SourceAction::Recall { key, .. }
+            | SourceAction::Keep { key, .. }
+            | SourceAction::Forget { key } => Some(key),
+            SourceAction::Take | SourceAction::Report(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceAnswer {
     /// The request may be made. Also the answer to a run without a source, which nothing governs.
@@ -676,12 +688,7 @@ impl StepRequest {
 impl SourceRequest {
     /// The checks that need no store.
     pub fn check(&self) -> StoreResult<()> {
-        let key = match &self.action {
-            SourceAction::Recall { key, .. }
-            | SourceAction::Keep { key, .. }
-            | SourceAction::Forget { key } => key,
-            SourceAction::Take | SourceAction::Report(_) => return Ok(()),
-        };
+        let Some(key) = self.action.key() else { return Ok(()) };
         if key.is_empty() || key.len() > limits::CACHE_KEY_BYTES_MAX || key.contains('\0') {
             let max = limits::CACHE_KEY_BYTES_MAX;
             let text = format!("the key of a kept answer has 1 to {max} bytes and no NUL");

@@ -389,8 +389,8 @@ impl WorkingSet {
         self.lanes.values().any(|l| l.is_claimed(now, claim_id, worker))
     }
 
-    /// When this claimer should look at the lane again: when it is due, but not before its source lets it go. A queue at its `max_running` is woken by a settle instead.
-    /// An expired lease that this claimer may not take back is left for others.
+    /// When this claimer should look at the lane again: when it is due, but not before its source lets it go. A queue at its
+    /// `max_running` is woken by a settle instead. An expired lease that this claimer may not take back is left for others.
     fn next_at(&self, now: Timestamp, key: &LaneKey, request: &ClaimRequest) -> Option<Timestamp> {
         let policy = request.policy_for(&key.tenant, &key.queue)?;
         let lane = &self.lanes[key].lane;

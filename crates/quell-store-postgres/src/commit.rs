@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
-use quell_core::event::{LaneKey, NewEventId, QueueName, SourceName, Tenant};
+use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
 use quell_core::lifecycle::RunState;
-use quell_core::source::{CacheRow, Source, SourceId};
+use quell_core::source::{Source, SourceId};
 use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
@@ -22,7 +22,6 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Request, Sql, Value};
 use crate::error::{at_commit, trouble, unreadable};
-use crate::find::{DECLARATIONS, read_declarations};
 use crate::queues::{Known, Names};
 use crate::rows::{
     change_code, clean, headers_json, maybe_millis, maybe_number, number, source_code, state_code,
@@ -353,9 +352,6 @@ static PAIRS: Sql = Sql {
            ON CONFLICT DO NOTHING",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
-/// Together with others who make sources, and not while somebody changes what is declared: see `find.rs`.
-static MEET_HANDS: Sql =
-    Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtext('quell.source'), 0)", types: &[] };
 /// Those who put the same id aside for a lane that does not exist meet here, since there is no row to meet at. There are
 /// 512 places to meet, because a server has room for a limited number of locks.
 static MEET: Sql = Sql {
@@ -436,7 +432,6 @@ impl Tx {
         }
         let ids = QueueIds(queues);
         self.meet_with_new(changes, &ids).await?;
-        self.meet_hands(changes).await?;
         let mut requests = Vec::new();
         write_erased(changes, &ids, &mut requests)?;
         write_lanes(changes, &ids, &mut requests)?;
@@ -455,24 +450,6 @@ impl Tx {
         let QueueIds(mut queues) = ids;
         raise_priorities(changes, &mut queues, &mut requests);
         Ok(Prepared { requests, queues, pairs })
-    }
-
-    /// A new source is made by its declaration: whoever changes that at this moment is waited for, and has changed only the
-    /// sources that he could see.
-    async fn meet_hands(&self, changes: &Changes) -> Result<(), Stop> {
-        let made: BTreeSet<&SourceName> = changes.new_sources.iter().map(|source| &source.name).collect();
-        let read: Vec<_> = made.into_iter().filter_map(|name| self.declared.get_key_value(name)).collect();
-        if read.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<String> = read.iter().map(|(name, _)| name.as_str().to_owned()).collect();
-        let requests: [Request; 2] = [(&MEET_HANDS, Vec::new()), (&DECLARATIONS, vec![Box::new(names)])];
-        let answers = self.connection()?.read(&requests).await?;
-        let now = read_declarations(answers.last().map_or(&[], |rows| rows.as_slice()))
-            .map_err(|error| Stop::Told(error.into()))?;
-        let is = |name: &SourceName| now.iter().find(|d| d.name == *name).map(|d| d.rules);
-        let same = read.into_iter().all(|(name, was)| is(name) == *was);
-        if same { Ok(()) } else { Err(Stop::Told(Trouble::Again)) }
     }
 
     /// Queues whose lanes wait for a source for the first time, as far as this process knows.
@@ -1033,12 +1010,11 @@ fn write_answers(changes: &Changes, requests: &mut Vec<Request>) {
     }
     let rows = &changes.answers;
     if !rows.is_empty() {
-        let over = |row: &CacheRow| row.flight.map_or(row.expires_at, |f| f.until.max(row.expires_at));
         let values: Vec<Value> = vec![
             Box::new(rows.iter().map(|row| number(row.source.0)).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.key.clone()).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.expires_at.as_millis()).collect::<Vec<_>>()),
-            Box::new(rows.iter().map(|row| over(row).as_millis()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.over_at().as_millis()).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.value.is_some()).collect::<Vec<_>>()),
             Box::new(rows.iter().map(codec::write_answer).collect::<Vec<_>>()),
         ];

@@ -174,10 +174,13 @@ static GOVERNING: Sql = Sql {
            JOIN quell.source s ON s.name = w.name AND s.tenant = w.tenant",
     types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
-pub(crate) static DECLARATIONS: Sql =
+static DECLARATIONS: Sql =
     Sql { text: "SELECT body FROM quell.declaration WHERE name = ANY($1)", types: &[Type::TEXT_ARRAY] };
-/// Whoever lays a hand on sources is alone with them, and also with those that are just being made: see `commit.rs`.
+/// Whoever lays a hand on sources is alone with them, and nobody makes one meanwhile.
 static HANDS: Sql = Sql { text: "SELECT pg_advisory_xact_lock(hashtext('quell.source'), 0)", types: &[] };
+/// Together with others who make sources, and not while somebody lays a hand on them.
+static MEET_HANDS: Sql =
+    Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtext('quell.source'), 0)", types: &[] };
 static NAMESAKES: Sql = Sql {
     text: "SELECT body FROM quell.source WHERE name = $1 ORDER BY id FOR UPDATE",
     types: &[Type::TEXT],
@@ -253,16 +256,27 @@ impl Tx {
         for (kind, rows) in kinds.into_iter().zip(answers) {
             self.take(kind, &rows, &mut found).await?;
         }
-        self.remember_declared(want, &found);
+        if makes_source(want, &found) {
+            self.meet_hands(want, &mut found).await?;
+        }
         Ok(found)
     }
 
-    /// What these names were declared as, or that they were not.
-    fn remember_declared(&mut self, want: &Want, found: &Found) {
-        for name in want.governing.iter().map(|(_, name)| name).chain(&want.declared) {
-            let declared = found.declarations.iter().find(|d| d.name == *name);
-            self.declared.insert(name.clone(), declared.map(|d| d.rules));
+    /// A new source is made by its declaration: whoever changes that at this moment is waited for, and the next one waits
+    /// until the source is made. He would change only the sources that he can see.
+    async fn meet_hands(&self, want: &Want, found: &mut Found) -> RowsResult<()> {
+        let (names, tenants) = governing(want);
+        let requests: [Request; 3] = [
+            (&MEET_HANDS, Vec::new()),
+            (&DECLARATIONS, vec![Box::new(names.clone())]),
+            (&GOVERNING, vec![Box::new(names.clone()), Box::new(tenants)]),
+        ];
+        let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
+        found.declarations.retain(|d| !names.iter().any(|name| name == d.name.as_str()));
+        for (kind, rows) in [Kind::Locked, Kind::Declarations, Kind::Sources].into_iter().zip(answers) {
+            self.take(kind, &rows, found).await?;
         }
+        Ok(())
     }
 
     async fn take(&self, kind: Kind, rows: &[Row], found: &mut Found) -> RowsResult<()> {
@@ -471,11 +485,7 @@ fn ask_sources(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)
         ask(Kind::Sources, &SOURCES, vec![Box::new(ids)]);
     }
     if !want.governing.is_empty() {
-        // Also those of no tenant, in case it is shared; each by its own place in the index, because there may be thousands.
-        let of_all = want.governing.iter().flat_map(|(tenant, name)| [(name, tenant.as_str()), (name, "")]);
-        let places: BTreeSet<(&SourceName, &str)> = of_all.collect();
-        let (names, tenants): (Vec<String>, Vec<String>) =
-            places.into_iter().map(|(name, tenant)| (name.as_str().to_owned(), tenant.to_owned())).unzip();
+        let (names, tenants) = governing(want);
         ask(Kind::Declarations, &DECLARATIONS, vec![Box::new(names.clone())]);
         ask(Kind::Sources, &GOVERNING, vec![Box::new(names), Box::new(tenants)]);
     }
@@ -484,6 +494,24 @@ fn ask_sources(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)
         ask(Kind::Answer, &ANSWER, of());
         ask(Kind::Answers, &ANSWERS, of());
     }
+}
+
+/// Names and tenants of the sources that may govern. Also those of no tenant, in case one is shared; each by its own place
+/// in the index, because there may be thousands.
+fn governing(want: &Want) -> (Vec<String>, Vec<String>) {
+    let of_all = want.governing.iter().flat_map(|(tenant, name)| [(name, tenant.as_str()), (name, "")]);
+    let places: BTreeSet<(&SourceName, &str)> = of_all.collect();
+    places.into_iter().map(|(name, tenant)| (name.as_str().to_owned(), tenant.to_owned())).unzip()
+}
+
+/// Whether an event will be the first of its source.
+fn makes_source(want: &Want, found: &Found) -> bool {
+    want.governing.iter().any(|(tenant, name)| {
+        let of = |tenant: &Tenant| found.sources.iter().find(|s| s.name == *name && s.tenant == *tenant);
+        let declared = found.declarations.iter().find(|d| d.name == *name).map(|d| d.rules);
+        let remembered = of(&Tenant::none()).map(|source| source.rules);
+        of(&Source::owner(tenant, declared, remembered)).is_none()
+    })
 }
 
 pub(crate) fn read_sources(rows: &[Row]) -> StoreResult<Vec<Source>> {

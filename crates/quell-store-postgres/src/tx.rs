@@ -13,9 +13,8 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
+use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
-use quell_core::source::SourceRules;
 use quell_core::store::{Purge, PurgeWhat};
 use quell_store_rows::changes::Changes;
 use quell_store_rows::codec;
@@ -234,8 +233,6 @@ pub(crate) struct Tx {
     pub(crate) without_lane: HashSet<LaneKey>,
     /// Queues that were asked for and do not exist.
     pub(crate) without_queue: BTreeSet<Names>,
-    /// What was declared under these names when it was read: a new source is made by it.
-    pub(crate) declared: BTreeMap<SourceName, Option<SourceRules>>,
 }
 
 /// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
@@ -278,8 +275,7 @@ impl Tx {
                     let connection = Some(connection);
                     let (without_lane, without_queue) = (HashSet::new(), BTreeSet::new());
                     let shared = shared.clone();
-                    let declared = BTreeMap::new();
-                    let tx = Tx { connection, shared, now, without_lane, without_queue, declared };
+                    let tx = Tx { connection, shared, now, without_lane, without_queue };
                     return Ok((tx, sealed));
                 }
                 Ok(_) => {

@@ -21,7 +21,7 @@ use redis::Cmd;
 
 use crate::keys::{Keys, aside_name, lane_text, queue_text, source_text};
 use crate::rows::{
-    Front, has_span, is_dead, is_held, over_at, run_name, step_field, stopped_for, write_event, write_lane,
+    Front, has_span, is_dead, is_held, run_name, step_field, stopped_for, write_event, write_lane,
     write_record, write_run, write_source, write_step,
 };
 use crate::tx::{Index, Reserved, Seen, Tx, or_empty};
@@ -640,7 +640,7 @@ impl<'t> Writes<'t> {
         }
         for row in &changes.answers {
             let (source, key) = (word(row.source), word(&row.key));
-            let over = word(over_at(row).as_millis());
+            let over = word(row.over_at().as_millis());
             let expires = row.value.as_ref().map_or_else(Vec::new, |_| word(row.expires_at.as_millis()));
             let words = vec![source, key, over, expires, codec::write_answer(row)];
             self.commands.alone("@answer", String::new(), words);

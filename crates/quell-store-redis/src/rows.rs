@@ -268,11 +268,6 @@ pub(crate) fn read_source(value: &[u8]) -> StoreResult<(u64, Source)> {
     Ok((cut.number()?, codec::read_source(cut.rest)?))
 }
 
-/// When an answer is worth nothing any more, neither as an answer nor as a flight.
-pub(crate) fn over_at(row: &CacheRow) -> Timestamp {
-    row.flight.map_or(row.expires_at, |flight| row.expires_at.max(flight.until))
-}
-
 /// An answer; the version (8 bytes) in front of it is given by the script that writes it.
 pub(crate) fn read_answer(value: &[u8]) -> StoreResult<CacheRow> {
     let mut cut = Cut { rest: value, what: "kept answer" };

@@ -14,7 +14,7 @@ use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::lane::{Attention, Lane, rank};
 use quell_core::limits;
-use quell_core::source::{Readiness, SourceId};
+use quell_core::source::SourceId;
 use quell_core::store::{ClaimRequest, Claimed, RunPolicy};
 
 use crate::append::front;
@@ -126,10 +126,7 @@ fn due_levels<'o>(
     let open = is_open(q, policy);
     let now = outlook.now;
     waiting(q).filter(move |_| open).flat_map(move |(source, levels)| {
-        let most = match outlook.readiness(source) {
-            Readiness::Go { most, .. } => most,
-            Readiness::Wait(..) | Readiness::Held(_) => 0,
-        };
+        let most = outlook.readiness(source).most();
         let due = levels.iter().filter(move |(_, first)| most > 0 && *first <= now);
         due.map(move |(priority, _)| Level { source, priority: *priority, most })
     })
@@ -230,10 +227,7 @@ pub(crate) async fn hand_out(
             continue;
         }
         if let Some(source) = lane.source() {
-            let allowed = allowed.entry(source).or_insert_with(|| match work.set.readiness(now, lane) {
-                Readiness::Go { most, .. } => most,
-                Readiness::Wait(..) | Readiness::Held(_) => 0,
-            });
+            let allowed = allowed.entry(source).or_insert_with(|| work.set.readiness(now, lane).most());
             if *allowed == 0 {
                 continue;
             }

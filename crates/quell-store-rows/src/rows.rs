@@ -253,7 +253,7 @@ pub struct Found {
     /// How many declarations there are altogether.
     pub declared: usize,
     pub answer: Option<CacheRow>,
-    /// How many answers its source has.
+    /// How many answers its source has; only counted when this one is not there.
     pub answers: usize,
     /// Which of the others expires first.
     pub next_over: Option<String>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use quell_core::limits;
-use quell_core::store::{SourceAction, SourceAnswer, SourceRequest};
+use quell_core::store::{SourceAnswer, SourceRequest};
 
 use crate::rows::{Backend, Patience, RowsResult, Want};
 use crate::settle::locked_by_id;
@@ -15,12 +15,7 @@ pub(crate) async fn source(backend: &dyn Backend, request: &SourceRequest) -> Ro
     locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
     let holder = work.lane_by_id(run.lane).and_then(|lane| lane.holder(run.number, token));
     let source = holder.and_then(|run| run.source);
-    let key = match &request.action {
-        SourceAction::Recall { key, .. } | SourceAction::Keep { key, .. } | SourceAction::Forget { key } => {
-            Some(key.clone())
-        }
-        SourceAction::Take | SourceAction::Report(_) => None,
-    };
+    let key = request.action.key().map(str::to_owned);
     let want = Want { sources: source.into_iter().collect(), answer: source.zip(key), ..Want::default() };
     let found = work.find(&want, 0).await?;
     match work.set.source(work.now, request.clone()) {

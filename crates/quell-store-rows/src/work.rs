@@ -9,7 +9,7 @@ use quell_core::event::LaneKey;
 use quell_core::lane::{CurrentRun, Lane, OnFailed};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
-use quell_core::source::{Source, SourceId};
+use quell_core::source::SourceId;
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
 use crate::changes::{Changes, base_totals};
@@ -242,13 +242,7 @@ fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Tim
     changes.schedules.iter().filter_map(|row| row.next_at).for_each(&mut earlier);
     // A source that lets its lanes go earlier than before: enabled, reset, a token given back, a probe that went well.
     for source in &changes.sources {
-        let not_before = |source: &Source| source.readiness(now).not_before(now);
-        let was = before.sources.get(&source.id).and_then(not_before);
-        if let Some(at) = not_before(source)
-            && was.is_none_or(|was| at < was)
-        {
-            earlier(at);
-        }
+        source.goes_earlier(before.sources.get(&source.id), now).into_iter().for_each(&mut earlier);
     }
     if !changes.gone_pauses.is_empty() || !changes.erased.is_empty() {
         earlier(now);

@@ -12,9 +12,7 @@ use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, NewEvent, SourceName, Tenant};
 use quell_core::limits;
 use quell_core::source::{Because, CacheRow, Declaration, Readiness, Source, SourceId, SourceRules};
-use quell_core::store::{
-    Control, ControlAction, Controlled, SourceAction, SourceAnswer, SourceRequest, unknown_source,
-};
+use quell_core::store::{Control, ControlAction, Controlled, SourceAnswer, SourceRequest, unknown_source};
 use quell_core::working_set::{Inhabited, Numbers, WorkingSet};
 use rusqlite::types::{FromSqlError, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -118,24 +116,18 @@ impl Tx<'_, '_> {
     pub(crate) fn governing(&mut self, event: &NewEvent) -> rusqlite::Result<Option<SourceId>> {
         let Some(name) = event.governed_by() else { return Ok(None) };
         let declared = self.declared(name)?;
-        let shared = match declared {
-            Some(rules) => rules.shared,
-            // One that was shared stays so while it is not declared; the source of nobody in particular remembers it.
-            None => match self.source_named(&Tenant::none(), name)? {
-                Some(id) => self.source(id)?.is_some_and(|source| source.rules.shared),
-                None => false,
-            },
+        let of_nobody = match declared {
+            Some(_) => None,
+            None => self.source_named(&Tenant::none(), name)?,
         };
-        let tenant = if shared { Tenant::none() } else { event.lane.tenant.clone() };
+        let remembered =
+            of_nobody.map(|id| self.source(id)).transpose()?.flatten().map(|source| source.rules);
+        let tenant = Source::owner(&event.lane.tenant, declared, remembered);
         if let Some(known) = self.source_named(&tenant, name)? {
             return Ok(Some(known));
         }
         let (id, now) = (SourceId(self.fresh()), self.now);
-        let made = match declared {
-            Some(rules) => Source::new(id, tenant, &Declaration { name: name.clone(), rules }, now),
-            None => Source::undeclared(id, tenant, name.clone(), now),
-        };
-        self.know(made, false);
+        self.know(Source::first(id, tenant, name.clone(), declared, now), false);
         Ok(Some(id))
     }
 
@@ -189,11 +181,9 @@ impl Tx<'_, '_> {
         }
         let now = self.now;
         let (source, _) = self.sources.rows.get_mut(&id).expect("it was read above");
-        let before = source.readiness(now).not_before(now);
+        let before = source.clone();
         change(source);
-        let after = source.readiness(now).not_before(now);
-        let earlier = after.is_some_and(|after| before.is_none_or(|before| after < before));
-        if !earlier {
+        if source.goes_earlier(Some(&before), now).is_none() {
             return Ok(());
         }
         for queue in waiting_queues(self.connection, id)? {
@@ -258,7 +248,7 @@ pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResul
     }
     let row = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
     let id = row.lane.holder(run.number, token).ok_or_else(lost)?.source;
-    let place = id.and_then(|id| Some((id, key_asked(&request.action)?.to_owned())));
+    let place = id.and_then(|id| Some((id, request.action.key()?.to_owned())));
     let mut part = WorkingSet::default();
     let mut read = || -> rusqlite::Result<Option<CacheRow>> {
         let queue = tx.queue(row.queue_id)?.clone();
@@ -299,15 +289,6 @@ pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResul
     Ok(answer)
 }
 
-fn key_asked(action: &SourceAction) -> Option<&str> {
-    match action {
-        SourceAction::Recall { key, .. } | SourceAction::Keep { key, .. } | SourceAction::Forget { key } => {
-            Some(key)
-        }
-        SourceAction::Take | SourceAction::Report(_) => None,
-    }
-}
-
 /// Reads `source, key, value, kept_at, expires_at, flight`.
 pub(crate) fn read_answer(row: &Row<'_>) -> rusqlite::Result<CacheRow> {
     let text = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
@@ -326,7 +307,6 @@ pub(crate) fn put_answer(tx: &mut Tx<'_, '_>, row: &CacheRow) -> rusqlite::Resul
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                ON CONFLICT (source, key) DO UPDATE SET value = excluded.value, kept_at = excluded.kept_at,
                  expires_at = excluded.expires_at, flight = excluded.flight, over_at = excluded.over_at";
-    let over = row.flight.map_or(row.expires_at, |flight| flight.until.max(row.expires_at));
     let values = [
         number(row.source.0),
         Value::Text(row.key.clone()),
@@ -334,7 +314,7 @@ pub(crate) fn put_answer(tx: &mut Tx<'_, '_>, row: &CacheRow) -> rusqlite::Resul
         at(row.kept_at),
         at(row.expires_at),
         row.flight.as_ref().map_or(Value::Null, to_json),
-        at(over),
+        at(row.over_at()),
     ];
     tx.execute(sql, values).map(|_| ())
 }

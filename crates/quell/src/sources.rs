@@ -37,6 +37,19 @@ impl Engine {
         }
     }
 
+    /// All pages of them; the filter's cursor says where to begin.
+    pub async fn all_sources(&self, mut filter: SourceFilter) -> StoreResult<Vec<SourceRow>> {
+        let mut rows = Vec::new();
+        loop {
+            let page = self.sources(filter.clone()).await?;
+            rows.extend(page.items);
+            match page.next {
+                Some(next) => filter.cursor = Some(next),
+                None => return Ok(rows),
+            }
+        }
+    }
+
     /// Declares a source, or changes what is declared, for every process at once; false when it was there just so.
     pub async fn put_source(&self, name: SourceName, rules: SourceRules, actor: &str) -> StoreResult<bool> {
         Ok(self.control(ControlAction::PutSource { name, rules }, actor).await?.changed)
@@ -101,16 +114,8 @@ impl Engine {
 
     /// The names that are declared in the store.
     async fn declared_sources(&self) -> StoreResult<BTreeSet<SourceName>> {
-        let mut names = BTreeSet::new();
-        let mut filter = SourceFilter::default();
-        loop {
-            let page = self.sources(filter.clone()).await?;
-            let declared = |row: &&SourceRow| matches!(row.standing, Standing::Enabled | Standing::Disabled);
-            names.extend(page.items.iter().filter(declared).map(|row| row.name.clone()));
-            match page.next {
-                Some(next) => filter.cursor = Some(next),
-                None => return Ok(names),
-            }
-        }
+        let rows = self.all_sources(SourceFilter::default()).await?;
+        let declared = |row: &SourceRow| matches!(row.standing, Standing::Enabled | Standing::Disabled);
+        Ok(rows.into_iter().filter(declared).map(|row| row.name).collect())
     }
 }

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use quell::Engine;
 use quell::config::DurationText;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{SourceName, Tenant};
@@ -140,7 +139,7 @@ pub(crate) async fn run(args: SourcesArgs, global: &Global) -> Result<u8, Failur
 async fn list(args: &ListArgs, global: &Global) -> Result<u8, Failure> {
     let tenant = context::tenant_of(args.tenant.as_deref())?;
     let engine = context::open_existing(global).await?;
-    let rows = all(&engine, tenant, None).await?;
+    let rows = engine.all_sources(SourceFilter { tenant, ..SourceFilter::default() }).await?;
     if args.form.json {
         output::json(&serde_json::json!({ "items": rows, "next": null }))?;
         return Ok(0);
@@ -184,7 +183,8 @@ async fn show(args: &OneArgs, global: &Global) -> Result<u8, Failure> {
     let name = SourceName::new(&args.name)?;
     let tenant = context::tenant_of(args.tenant.as_deref())?.unwrap_or_else(Tenant::none);
     let engine = context::open_existing(global).await?;
-    let rows = all(&engine, Some(tenant), Some(name.clone())).await?;
+    let one = SourceFilter { tenant: Some(tenant), name: Some(name.clone()), ..SourceFilter::default() };
+    let rows = engine.sources(one).await?.items;
     let row = rows.first().ok_or_else(|| unknown(&name))?;
     if args.form.json {
         output::json(row)?;
@@ -310,24 +310,6 @@ async fn put(args: PutArgs, global: &Global) -> Result<u8, Failure> {
         output::say("the next worker that starts with this quell.toml puts what the file says");
     }
     Ok(0)
-}
-
-/// All pages of them.
-async fn all(
-    engine: &Engine,
-    tenant: Option<Tenant>,
-    name: Option<SourceName>,
-) -> Result<Vec<SourceRow>, Failure> {
-    let mut filter = SourceFilter { tenant, name, ..SourceFilter::default() };
-    let mut rows = Vec::new();
-    loop {
-        let page = engine.sources(filter.clone()).await?;
-        rows.extend(page.items);
-        match page.next {
-            Some(next) => filter.cursor = Some(next),
-            None => return Ok(rows),
-        }
-    }
 }
 
 fn unknown(name: &SourceName) -> Failure {

@@ -22,9 +22,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, NewEvent, SourceName, Tenant};
 use crate::lane::Lane;
 use crate::limits;
-use crate::source::{
-    self, CacheRow, Declaration, Readiness, Recall, Source, SourceId, SourceRules, SourceVerdict,
-};
+use crate::source::{self, CacheRow, Readiness, Recall, Source, SourceId, SourceRules, SourceVerdict};
 use crate::store::{
     Controlled, ExtendRequest, Extended, SourceAction, SourceAnswer, SourceRequest, SourceScope,
     no_such_source, too_many_sources, ungoverned, unknown_source,
@@ -48,20 +46,13 @@ impl WorkingSet {
 
     fn source_of(&mut self, now: Timestamp, tenant: &Tenant, name: &SourceName) -> SourceId {
         let declared = self.declarations.get(name).copied();
-        // One that was shared stays so while it is not declared: else what enters meanwhile would have a bucket and a
-        // breaker of its own when the source is declared again. The source of nobody in particular remembers it.
-        let known = || self.sources.get(&self.source_named(&Tenant::none(), name)?).map(|s| s.rules);
-        let shared = declared.or_else(known).is_some_and(|rules| rules.shared);
-        let tenant = if shared { Tenant::none() } else { tenant.clone() };
+        let of_nobody = self.source_named(&Tenant::none(), name).and_then(|id| self.sources.get(&id));
+        let tenant = Source::owner(tenant, declared, of_nobody.map(|source| source.rules));
         if let Some(known) = self.source_named(&tenant, name) {
             return known;
         }
         let id = SourceId(self.fresh());
-        let made = match declared {
-            Some(rules) => Source::new(id, tenant, &Declaration { name: name.clone(), rules }, now),
-            None => Source::undeclared(id, tenant, name.clone(), now),
-        };
-        self.sources.insert(id, made);
+        self.sources.insert(id, Source::first(id, tenant, name.clone(), declared, now));
         id
     }
 

@@ -167,7 +167,7 @@ fn governed_by(
     Ok(Some(known.name.clone()))
 }
 
-fn switch(r: &mut Resolver<'_>, setting: &str, file: Option<Written<bool>>) -> bool {
+pub(super) fn switch(r: &mut Resolver<'_>, setting: &str, file: Option<Written<bool>>) -> bool {
     let found = match file {
         Some(written) => r.placed(written),
         None => Found { value: false, origin: Origin::Default, span: 0..0 },

@@ -11,7 +11,7 @@ use quell_core::source::{Declaration, SourceRules};
 
 use super::Origin;
 use super::error::ConfigError;
-use super::queue::parse_seconds;
+use super::queue::{parse_seconds, switch};
 use super::raw::SourceConfig;
 use super::resolver::{Found, Resolver};
 use super::value::{DurationText, Written};
@@ -49,13 +49,9 @@ pub(super) fn resolve_source(
     let bounds = MILLISECOND..=limits::SOURCE_COOLDOWN_MAX;
     let cooldown = file.breaker.cooldown;
     let cooldown = r.duration(&path("breaker.cooldown"), None, &[], cooldown, usual.cooldown, bounds)?;
-    let cache = switch(r, &path("cache"), file.cache)?;
+    let cache = keeps_answers(r, &path("cache"), file.cache)?;
     let ttl = ttl(r, &path("cache_ttl"), file.cache_ttl)?;
-    let shared = match file.shared {
-        Some(written) => r.placed(written),
-        None => Found { value: false, origin: Origin::Default, span: 0..0 },
-    };
-    r.note(path("shared"), shared.value.to_string(), &shared.origin);
+    let shared = switch(r, &path("shared"), file.shared);
 
     let rules = SourceRules {
         per_minute,
@@ -63,13 +59,17 @@ pub(super) fn resolve_source(
         failures: count(failures),
         cooldown,
         cache_ttl: cache.then_some(ttl),
-        shared: shared.value,
+        shared,
     };
     rules.check().map_err(|e| r.error(name, e.to_string()))?;
     Ok(Declaration { name: checked, rules })
 }
 
-fn switch(r: &mut Resolver<'_>, setting: &str, file: Option<Written<bool>>) -> Result<bool, ConfigError> {
+fn keeps_answers(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<bool>>,
+) -> Result<bool, ConfigError> {
     let word = |text: &str| match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
         "false" | "0" | "no" | "off" => Ok(false),
