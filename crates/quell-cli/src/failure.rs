@@ -121,6 +121,7 @@ pub(crate) fn code_of(error: &StoreError) -> u8 {
         ErrorKind::Invalid => USAGE,
         ErrorKind::NotFound => NOT_FOUND,
         ErrorKind::Limit
+        | ErrorKind::Full
         | ErrorKind::Conflict
         | ErrorKind::NotIdle
         | ErrorKind::LostLease

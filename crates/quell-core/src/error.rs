@@ -15,6 +15,9 @@ pub enum ErrorKind {
     Invalid,
     /// Over a limit; nothing was stored.
     Limit,
+    /// The lane holds as many events as it may; nothing was stored. The request is fine, and worth trying again when the
+    /// lane has been worked off.
+    Full,
     /// The same id with another payload; nothing was stored.
     Conflict,
     /// The lane has work, and the event asked for an idle one; nothing was stored.
@@ -38,6 +41,7 @@ impl ErrorKind {
         match self {
             ErrorKind::Invalid => "invalid",
             ErrorKind::Limit => "over-limit",
+            ErrorKind::Full => "lane-full",
             ErrorKind::Conflict => "conflict",
             ErrorKind::NotIdle => "lane-not-idle",
             ErrorKind::LostLease => "stale-token",

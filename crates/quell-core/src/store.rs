@@ -753,7 +753,7 @@ pub fn lane_full(lane: &LaneKey, waiting: u64, max: u64) -> StoreError {
     let detail = format!(
         "lane {lane} holds {waiting} events and its limit is {max}; nothing was stored, send again later"
     );
-    StoreError::new(ErrorKind::Limit, detail)
+    StoreError::new(ErrorKind::Full, detail)
 }
 
 /// The answer to a known id with another payload.

@@ -342,7 +342,7 @@ fn refusal(error: &StoreError) -> Option<Refusal> {
         ErrorKind::LostLease => Refusal::Stale,
         ErrorKind::AlreadySettled => Refusal::AlreadySettled,
         ErrorKind::Conflict => Refusal::Conflict,
-        ErrorKind::Limit | ErrorKind::NotIdle => Refusal::Limit,
+        ErrorKind::Limit | ErrorKind::Full | ErrorKind::NotIdle => Refusal::Limit,
         ErrorKind::Unavailable => Refusal::Unavailable,
         ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Corrupt => Refusal::Other,
     })

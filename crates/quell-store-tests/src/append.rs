@@ -436,11 +436,11 @@ pub async fn a_full_lane_refuses_the_whole_request_and_keeps_what_it_has(world: 
     let new = |id| event("chat", "k1").id(id).lane_events(3);
     append(&*store, [new("a"), new("b")]).await;
     let answer = try_append(&*store, [new("c"), event("chat", "k2").id("z"), new("d")]).await;
-    let error = refused(answer, ErrorKind::Limit);
+    let error = refused(answer, ErrorKind::Full);
     assert!(error.detail.contains('3'), "the limit is named: {error}");
     assert_eq!(totals(&*store, "chat").await, Totals { accepted: 2, buffered: 2, ..Totals::default() });
     assert!(!append_one(&*store, new("c")).await.duplicate, "what fits is taken");
-    refused(try_append(&*store, [new("d")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [new("d")]).await, ErrorKind::Full);
     assert_eq!(ids(&claim_one(&*store).await), ["a", "b", "c"]);
 }
 
@@ -449,7 +449,7 @@ pub async fn events_in_flight_count_for_the_lane_limit_until_they_are_settled(wo
     let new = |id| event("chat", "k1").id(id).lane_events(2);
     append(&*store, [new("a"), new("b")]).await;
     let batch = claim_one(&*store).await;
-    refused(try_append(&*store, [new("c")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [new("c")]).await, ErrorKind::Full);
     settle(&*store, &batch, SUCCEEDED).await;
     append_one(&*store, new("c")).await;
 }

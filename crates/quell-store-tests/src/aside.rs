@@ -437,7 +437,7 @@ pub async fn a_refused_request_leaves_nothing_aside(world: &dyn World) {
     let events: Vec<NewEvent> =
         append_request([new("b").delay(30), new("c").lane_events(1), new("d").delay(30)]).events;
     let request = AppendRequest { events, repeat: false };
-    refused(store.append(request).await, ErrorKind::Limit);
+    refused(store.append(request).await, ErrorKind::Full);
     let expected = Totals { accepted: 1, buffered: 1, ..Totals::default() };
     assert_eq!(totals(&*store, "chat").await, expected);
     assert_eq!(event_place(&*store, &lane("chat", "k1"), "b").await, None);

@@ -374,9 +374,9 @@ pub async fn a_full_lane_never_drops_what_is_in_flight(world: &dyn World) {
     append(&*store, [new("a"), new("b")]).await;
     let batch = claim_one(&*store).await;
     let newest = |id: &str| new(id).lane_events(2).drop_oldest();
-    refused(try_append(&*store, [newest("c")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [newest("c")]).await, ErrorKind::Full);
     append_one(&*store, new("d").lane_events(3)).await;
-    refused(try_append(&*store, ["e", "f"].map(|id| newest(id).lane_events(3))).await, ErrorKind::Limit);
+    refused(try_append(&*store, ["e", "f"].map(|id| newest(id).lane_events(3))).await, ErrorKind::Full);
     assert_eq!(totals(&*store, "chat").await.discarded, 0, "nothing was dropped for what was refused");
     append_one(&*store, newest("g").lane_events(3)).await;
     settle(&*store, &batch, SUCCEEDED).await;
@@ -388,7 +388,7 @@ pub async fn a_request_never_drops_its_own_events(world: &dyn World) {
     let store = world.store();
     let newest = |id: &str| new(id).fixed(500).lane_events(2).drop_oldest();
     append(&*store, ["a", "b"].map(newest)).await;
-    refused(try_append(&*store, ["c", "d", "e"].map(newest)).await, ErrorKind::Limit);
+    refused(try_append(&*store, ["c", "d", "e"].map(newest)).await, ErrorKind::Full);
     assert_eq!(totals(&*store, "chat").await, Totals { accepted: 2, buffered: 2, ..Totals::default() });
     append(&*store, ["c", "d"].map(newest)).await;
     let detail = lane_detail(&*store, &lane("chat", "k1")).await.expect("it waits");

@@ -330,7 +330,7 @@ pub async fn as_many_of_the_oldest_are_dropped_as_are_needed(world: &dyn World) 
     append(&*store, ["d", "e"].map(new)).await;
     let detail = lane_detail(&*store, &lane("chat", "k1")).await.expect("it waits");
     assert_eq!(detail.events.iter().map(|e| e.id.as_str()).collect::<Vec<_>>(), ["c", "d", "e"]);
-    refused(try_append(&*store, ["f", "g", "h", "i"].map(new)).await, ErrorKind::Limit);
+    refused(try_append(&*store, ["f", "g", "h", "i"].map(new)).await, ErrorKind::Full);
     assert_eq!(totals(&*store, "chat").await.discarded, 2, "a request does not drop its own events");
 }
 
@@ -355,9 +355,9 @@ pub async fn events_in_flight_are_never_dropped(world: &dyn World) {
     let new = |id: &str| new(id).lane_events(2).drop_oldest();
     append(&*store, [new("a"), new("b")]).await;
     let batch = claim_one(&*store).await;
-    refused(try_append(&*store, [new("c")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [new("c")]).await, ErrorKind::Full);
     settle_after(&*store, &batch, RETRY, secs(10)).await;
-    refused(try_append(&*store, [new("c")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [new("c")]).await, ErrorKind::Full);
     assert_eq!(totals(&*store, "chat").await, Totals { accepted: 2, in_flight: 2, ..Totals::default() });
     world.advance(secs(20)).await;
     let again = claim_one(&*store).await;

@@ -256,7 +256,7 @@ pub async fn pitfall_19_what_was_not_admitted_reserves_nothing(world: &dyn World
     let store = world.store();
     let new = |id| event("chat", "k1").id(id).lane_events(1);
     append_one(&*store, new("a")).await;
-    refused(try_append(&*store, [new("b")]).await, ErrorKind::Limit);
+    refused(try_append(&*store, [new("b")]).await, ErrorKind::Full);
     let batch = claim_one(&*store).await;
     world.advance(secs(65)).await;
     sweep(&*store).await;
@@ -337,7 +337,7 @@ pub async fn pitfall_23_what_is_answered_under_contention_is_there(world: &dyn W
 pub async fn pitfall_24_overflow_is_told_to_the_sender(world: &dyn World) {
     let store = world.store();
     append(&*store, [event("chat", "k1").id("a"), event("chat", "k1").id("b")]).await;
-    let error = refused(try_append(&*store, [event("chat", "k1").lane_events(2)]).await, ErrorKind::Limit);
+    let error = refused(try_append(&*store, [event("chat", "k1").lane_events(2)]).await, ErrorKind::Full);
     assert!(error.detail.contains("chat/k1"), "{error}");
     assert_eq!(ids(&claim_one(&*store).await), ["a", "b"], "nothing older was dropped for it");
 }

@@ -296,7 +296,7 @@ pub async fn a_lane_limit_holds_against_many_senders(world: &dyn World) {
     .await;
     assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 5);
     for lost in answers.into_iter().filter(Result::is_err) {
-        refused(lost, ErrorKind::Limit);
+        refused(lost, ErrorKind::Full);
     }
     assert_eq!(claim_one(&*world.store()).await.events.len(), 5);
 }

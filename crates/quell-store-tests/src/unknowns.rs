@@ -386,7 +386,7 @@ pub async fn a_limit_in_one_request_does_not_affect_another_sent_at_the_same_tim
         let (n, answer) = task.await.expect("no task panics");
         match n % 6 {
             0 | 1 => assert!(!answer.expect("a good request is done").receipts[0].duplicate),
-            2 => drop(refused(answer, ErrorKind::Limit)),
+            2 => drop(refused(answer, ErrorKind::Full)),
             4 => drop(refused(answer, ErrorKind::NotIdle)),
             _ => drop(refused(answer, ErrorKind::Conflict)),
         }

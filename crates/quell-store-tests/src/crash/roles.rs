@@ -72,7 +72,7 @@ async fn answered(store: &Recorded, mut request: AppendRequest) -> bool {
             Err(error) if error.is_unknown() => request.repeat = true,
             Err(error) if error.is_temporary() => pause(Duration::from_millis(5)).await,
             Err(error) => {
-                let own = matches!(error.kind, ErrorKind::Limit | ErrorKind::NotIdle | ErrorKind::Conflict);
+                let own = matches!(error.kind, ErrorKind::Full | ErrorKind::NotIdle | ErrorKind::Conflict);
                 assert!(own, "append: {error}");
                 return false;
             }
@@ -276,7 +276,10 @@ pub(super) async fn act(store: &Recorded, action: ControlAction) {
     while let Err(error) = store.control(control.clone()).await {
         if !error.is_temporary() {
             // What it was meant for has gone on in the meantime, or there is too much of it.
-            assert!(matches!(error.kind, ErrorKind::NotFound | ErrorKind::Limit), "control: {error}");
+            assert!(
+                matches!(error.kind, ErrorKind::NotFound | ErrorKind::Limit | ErrorKind::Full),
+                "control: {error}"
+            );
             return;
         }
         pause(Duration::from_millis(5)).await;
