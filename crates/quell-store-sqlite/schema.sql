@@ -255,3 +255,14 @@ CREATE INDEX answer_over ON answer (over_at);
 CREATE INDEX lane_due ON lane (queue_id, priority, source, due_at) WHERE due_at IS NOT NULL;
 
 CREATE INDEX lane_source ON lane (source, queue_id) WHERE source <> 0 AND lease_at IS NULL;
+
+CREATE TABLE document (
+  shelf      TEXT    NOT NULL,
+  name       TEXT    NOT NULL,
+  put_at     INTEGER NOT NULL,
+  expires_at INTEGER,                -- gone from then on; empty when it stays until it is removed
+  body       TEXT    NOT NULL,       -- as JSON
+  PRIMARY KEY (shelf, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX document_expires ON document (shelf, expires_at);

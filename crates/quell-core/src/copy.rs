@@ -17,6 +17,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, QueueName, Tenant};
 use crate::lane::{Lane, Paused};
 use crate::schedule::ScheduleRow;
+use crate::shelf::{Document, Shelf};
 use crate::source::{CacheRow, Declaration, Source, SourceId};
 use crate::store::StepRow;
 use crate::totals::Totals;
@@ -63,8 +64,8 @@ pub trait Portable: Send + Sync + 'static {
     /// Takes a lane out with everything that belongs to it, except its records in the trail.
     async fn remove_lane(&self, lane: u64) -> StoreResult<()>;
 
-    /// Takes over what belongs to no lane: totals, pauses, schedules, declarations and sources replace those that are there, and numbers go on
-    /// after `last_number`. The queues were made by the rows that name them.
+    /// Takes over what belongs to no lane: totals, pauses, schedules, declarations, sources and documents replace those that
+    /// are there, and numbers go on after `last_number`. The queues were made by the rows that name them.
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()>;
 
     /// A word that a copy keeps in its target to find its place again; nothing when there is none.
@@ -102,6 +103,8 @@ pub struct Frame {
     pub schedules: Vec<ScheduleRow>,
     pub declarations: Vec<Declaration>,
     pub sources: Vec<Source>,
+    /// By shelf and name, also those that are over and still there.
+    pub documents: Vec<(Shelf, Document)>,
     pub counts: Counts,
 }
 

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod outcome;
 pub mod retry;
 pub mod schedule;
+pub mod shelf;
 pub mod source;
 pub mod step;
 pub mod store;

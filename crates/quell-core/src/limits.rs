@@ -123,6 +123,18 @@ pub const CACHE_ROWS_MAX: usize = 10_000;
 pub const CACHE_SWEEP_STEP: usize = 1_000;
 /// How long others wait for one that fetches: a request takes seconds, and a fetcher that died is not waited for long.
 pub const CACHE_FLIGHT: Duration = Duration::from_secs(30);
+/// Names of documents are those of tokens and workers: typed or shown by people.
+pub const SHELF_NAME_BYTES_MAX: usize = 128;
+/// A document says a few things about something; a whole shelf is read at once.
+pub const SHELF_BODY_BYTES_MAX: usize = 16 * 1024;
+/// Readers of JSON give up at 128 levels, and a document is shown inside of others.
+pub const SHELF_BODY_DEPTH_MAX: usize = 64;
+/// Live documents of one shelf: it is read whole, by everybody who wants to know one of them.
+pub const SHELF_DOCUMENTS_MAX: usize = 10_000;
+/// What is to stay for longer than this stays until it is removed.
+pub const SHELF_TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Documents that are over and that one sweep removes.
+pub const SHELF_SWEEP_STEP: usize = 1_000;
 /// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^13 restores
 /// fit below 2^53.
 pub const EPOCH_JUMP: u64 = 1 << 40;

@@ -13,6 +13,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::StoreResult;
 use crate::inspect::{Inspect, Inspected};
 use crate::limits;
+use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, Durability,
     ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
@@ -134,6 +135,13 @@ impl Store for MemoryStore {
         Ok(settled)
     }
 
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        request.check()?;
+        let changes = request.action.name().is_some();
+        let (now, mut world) = if changes { self.open()? } else { self.world() };
+        world.shelf(now, &request, 0)
+    }
+
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
         let (now, mut world) = self.open()?;
         let mut swept = Swept::default();
@@ -144,6 +152,7 @@ impl Store for MemoryStore {
         }
         swept.more |= world.fire_and_enter(now, |_, _| true);
         swept.more |= world.forget_answers(now);
+        swept.more |= world.forget_documents(now);
         if let Some(retention) = request.retention {
             world.forget(now.before(retention), &mut swept);
         }

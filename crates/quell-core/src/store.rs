@@ -1,4 +1,4 @@
-//! The contract of a store: ten verbs, each one domain transition, each atomic and durable before it answers.
+//! The contract of a store: eleven verbs, each one domain transition, each atomic and durable before it answers.
 //!
 //! `memory.rs` is this contract as readable code, `quell-store-tests` is it as tests. A store that passes the suite may
 //! be used as `Arc<dyn Store>` everywhere. What only one store can do (append inside the caller's own transaction) is a
@@ -22,6 +22,7 @@ use crate::limits;
 use crate::outcome::{Verdict, VerdictKind};
 use crate::retry::RetryPolicy;
 use crate::schedule::Schedule;
+use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::source::{Because, SourceReport, SourceRules, SourceVerdict};
 
 #[async_trait]
@@ -59,6 +60,13 @@ pub trait Store: Send + Sync + 'static {
     /// Repeating the call with the same token and verdict gives the same answer for at least one hour; with another
     /// verdict it is `AlreadySettled`; a token that never settled this run is `LostLease`.
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled>;
+
+    /// Small documents beside the lanes, by shelf and name: put, remove, list.
+    ///
+    /// *After `Ok`* of a put or a remove it is committed and seen by whoever lists afterwards. A put may ask to be the first
+    /// of its name; of several at once exactly one is. What has expired by the store's clock is not there for anybody, and
+    /// its row goes with a later put or sweep. A list is a read: it is answered by a sealed store, too.
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer>;
 
     /// Takes back expired leases and removes what is older than the retention, a small step at a time.
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept>;

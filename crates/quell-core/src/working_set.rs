@@ -25,6 +25,7 @@ use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::outcome::VerdictKind;
 use crate::schedule::ScheduleRow;
+use crate::shelf::{Document, Shelf};
 use crate::source::{CacheRow, Readiness, Source, SourceId, SourceRules};
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Held, HoldRequest, Receipt, Reclaimed, RunPolicy,
@@ -37,6 +38,7 @@ use crate::window::Cut;
 mod aside_rows;
 mod hands;
 mod reads;
+mod shelves;
 mod sources;
 
 pub use hands::LaneSums;
@@ -59,6 +61,8 @@ pub struct WorkingSet {
     pub sources: BTreeMap<SourceId, Source>,
     /// Answers of sources that are kept or being fetched, by source and key.
     pub cache: BTreeMap<(SourceId, String), CacheRow>,
+    /// Documents by shelf and name; those that are over may still be among them.
+    pub shelves: BTreeMap<(Shelf, String), Document>,
 }
 
 /// The store-wide sequence: lane ids, run numbers, event sequence numbers, tokens and record ids all come from it.

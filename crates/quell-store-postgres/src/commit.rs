@@ -27,6 +27,7 @@ use crate::rows::{
     change_code, clean, headers_json, maybe_millis, maybe_number, number, source_code, state_code,
     verdict_code,
 };
+use crate::shelves;
 use crate::tx::Tx;
 
 /// In the order of their keys, so that two who make the same lanes wait for each other in one direction only. Whoever
@@ -445,6 +446,7 @@ impl Tx {
         write_totals(changes, &ids, &mut requests)?;
         write_sources(changes, &mut requests);
         write_answers(changes, &mut requests);
+        shelves::write(changes, &mut requests);
         let pairs = self.new_pairs(changes, &ids)?;
         write_pairs(&pairs, &mut requests);
         let QueueIds(mut queues) = ids;

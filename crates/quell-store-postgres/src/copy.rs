@@ -30,10 +30,13 @@ use crate::rows::{
     audit_columns, count, event_columns, get, kept, lane_columns, lane_key, number, queue_name, recorded,
     step_columns, step_row, stored_lane, tenant,
 };
+use crate::shelves::{self, NO_DOCUMENTS};
 use crate::tx::{Tx, read_aside, store_time};
 
 /// Payload bytes of one page.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Documents that one statement puts in place: 4 MiB at the most.
+const DOCUMENTS_AT_ONCE: usize = 256;
 
 static SEALED: Sql = Sql { text: "SELECT sealed, copy_place FROM quell.meta", types: &[] };
 static SEAL: Sql = Sql { text: "UPDATE quell.meta SET sealed = $1", types: &[Type::TEXT] };
@@ -278,7 +281,8 @@ impl Portable for PostgresStore {
         };
         let declarations = read_declarations(&self.read(&DECLARATIONS, &[]).await?)?;
         let sources = read_sources(&self.read(&SOURCES, &[]).await?)?;
-        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
+        let documents = shelves::all(&self.shared.connections.get().await?).await?;
+        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, documents, counts })
     }
 
     async fn lanes(&self, after: u64, most: usize) -> StoreResult<Vec<LaneRow>> {
@@ -412,6 +416,7 @@ impl Portable for PostgresStore {
             ask(&NO_SCHEDULES, &[]).await?;
             ask(&NO_DECLARATIONS, &[]).await?;
             ask(&NO_SOURCES, &[]).await?;
+            ask(&NO_DOCUMENTS, &[]).await?;
             for (tenant, queue, t) in &frame.totals {
                 let counters =
                     [t.accepted, t.succeeded, t.dead, t.discarded, t.delayed, t.buffered, t.in_flight];
@@ -425,6 +430,11 @@ impl Portable for PostgresStore {
             ask(&NEXT_NUMBER, &[&number(frame.last_number)]).await
         })
         .await?;
+        for documents in frame.documents.chunks(DOCUMENTS_AT_ONCE) {
+            let changes = Changes { documents: documents.to_vec(), ..Changes::default() };
+            let tx = Tx::begin_sealed(&self.shared).await.map_err(told)?;
+            Box::new(tx).write(changes).await.map_err(told)?;
+        }
         let mut changes = Changes { schedules: frame.schedules.clone(), ..Changes::default() };
         changes.pauses = frame.pauses.clone();
         changes.declarations = frame.declarations.clone();

@@ -3,7 +3,7 @@
 //! The decisions are those of `quell-core`, and the order of things is in `quell-store-rows`; here is how rows are found,
 //! locked and written. Follow one request: [`PostgresStore`] → `quell_store_rows` → `tx.rs` (lanes are locked) → `find.rs`
 //! (what belongs to them is read) → `commit.rs` (everything is written at once). What waits is in `outlook.rs` and `floors.rs`, the
-//! retention in `sweep.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
+//! retention in `sweep.rs`, documents in `shelves.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
 //!
 //! Durable: an answer is given only after the COMMIT has returned, and what that is worth on this server is read back.
 
@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::shelf::{Document, Shelf, ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
     Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
@@ -45,6 +46,7 @@ mod origin;
 mod outlook;
 mod queues;
 mod rows;
+mod shelves;
 mod sweep;
 mod tls;
 mod transact;
@@ -164,6 +166,14 @@ impl Backend for Postgres {
         sweep::forget_answers(&self.0).await
     }
 
+    async fn documents(&self, shelf: Shelf) -> StoreResult<(Timestamp, Vec<Document>)> {
+        shelves::documents(&self.0, shelf).await
+    }
+
+    async fn forget_documents(&self) -> StoreResult<bool> {
+        sweep::forget_documents(&self.0).await
+    }
+
     fn ring(&self, at: Timestamp) {
         self.0.bell.ring(at);
     }
@@ -209,6 +219,10 @@ impl Store for PostgresStore {
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         self.rows.settle(request).await
+    }
+
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        self.rows.shelf(request).await
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

@@ -11,11 +11,14 @@ use crate::options::Options;
 use crate::origin::origin;
 use crate::rows::get;
 
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_engine.sql"), include_str!("../migrations/0002_sources.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_engine.sql"),
+    include_str!("../migrations/0002_sources.sql"),
+    include_str!("../migrations/0003_shelves.sql"),
+];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Asked of the tables and not by `to_regnamespace`, which may answer from before somebody else's commit.

@@ -21,6 +21,7 @@ use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::not_done;
 use crate::rows::{count, get, maybe_count, number, state, time};
+use crate::shelves;
 use crate::tx::{WITH_OTHERS, store_time};
 
 /// One process at a time: others would only find the same rows.
@@ -139,6 +140,18 @@ pub(crate) async fn forget_answers(shared: &Shared) -> StoreResult<bool> {
         let step = number(limits::CACHE_SWEEP_STEP as u64);
         let rows = connection.query(&DELETE_ANSWERS, &[&now.as_millis(), &step]).await;
         rows.map_err(|e| not_done(&e))?.first().map_or(Ok(false), |row| get(row, 0))
+    }
+    .await;
+    ended(connection, &done).await?;
+    done
+}
+
+/// Forgets documents that are over, a bounded number. Says whether there are more.
+pub(crate) async fn forget_documents(shared: &Shared) -> StoreResult<bool> {
+    let connection = shared.connections.get().await?;
+    let done = async {
+        let Some((now, _)) = begin(&connection).await? else { return Ok(false) };
+        shelves::forget(&connection, now).await
     }
     .await;
     ended(connection, &done).await?;

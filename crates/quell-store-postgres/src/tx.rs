@@ -15,6 +15,7 @@ use quell_core::clock::Timestamp;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::store::{Purge, PurgeWhat};
 use quell_store_rows::changes::Changes;
 use quell_store_rows::codec;
@@ -590,6 +591,10 @@ impl Rows for Tx {
 
     async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
         self.read(want, numbers).await
+    }
+
+    async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)> {
+        self.place_on(shelf, name).await
     }
 
     async fn purgeable(&mut self, purge: &Purge, most: usize) -> RowsResult<Purgeable> {

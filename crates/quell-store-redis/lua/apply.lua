@@ -129,6 +129,18 @@ local function emptied(first)
   redis.call('ZREM', base .. 'over', source)
 end
 
+local function document(first)
+  -- A document: shelf, name, when it is over ('' for never), the row. A version is never given twice, as with answers.
+  local shelf, name = ARGV[first], ARGV[first + 1]
+  local version = struct.pack('>I8', redis.call('HINCRBY', meta, 'documents', 1))
+  redis.call('HSET', base .. 'document:' .. shelf, name, version .. ARGV[first + 3])
+  if ARGV[first + 2] ~= '' then
+    redis.call('ZADD', base .. 'lapse:' .. shelf, ARGV[first + 2], name)
+  else
+    redis.call('ZREM', base .. 'lapse:' .. shelf, name)
+  end
+end
+
 local own = {
   ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
   ['@said'] = said,
@@ -141,6 +153,7 @@ local own = {
   ['@answer'] = answer,
   ['@unanswered'] = unanswered,
   ['@emptied'] = emptied,
+  ['@document'] = document,
 }
 
 local function perform(first, last)

@@ -301,6 +301,7 @@ impl<'t> Writes<'t> {
         self.aside(changes);
         self.settings(changes);
         self.sources(changes);
+        self.shelves(changes);
         for write in &changes.lanes {
             self.lane(write);
         }
@@ -644,6 +645,19 @@ impl<'t> Writes<'t> {
             let expires = row.value.as_ref().map_or_else(Vec::new, |_| word(row.expires_at.as_millis()));
             let words = vec![source, key, over, expires, codec::write_answer(row)];
             self.commands.alone("@answer", String::new(), words);
+        }
+    }
+
+    fn shelves(&mut self, changes: &Changes) {
+        for (shelf, name) in &changes.gone_documents {
+            self.commands.add("HDEL", self.keys.documents(*shelf), [word(name)]);
+            self.commands.add("ZREM", self.keys.lapses(*shelf), [word(name)]);
+        }
+        for (shelf, document) in &changes.documents {
+            let lapses = document.expires_at.map(|at| at.as_millis());
+            let words = [word(shelf.as_str()), word(&document.name), word(or_empty(lapses))];
+            let words = words.into_iter().chain([codec::write_document(document)]).collect();
+            self.commands.alone("@document", String::new(), words);
         }
     }
 

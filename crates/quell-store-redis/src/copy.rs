@@ -19,6 +19,7 @@ use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{CacheRow, Declaration, Source, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
@@ -48,6 +49,8 @@ const CHUNK: usize = 1_000;
 const ENTRIES: u64 = 100;
 /// Kept answers that one command is asked for.
 const ANSWERS: usize = 16;
+/// Documents that one call puts in place: 4 MiB at the most.
+const DOCUMENTS: usize = 256;
 /// How often a write is begun anew when what it saw has changed: its own earlier try may have been done, and only the
 /// answer been lost.
 const TRIES: usize = 4;
@@ -342,6 +345,24 @@ impl RedisStore {
         self.write(&apply::frame(&tx, self.link().script(Script::Put), &changes, &queues, frame)).await
     }
 
+    /// Documents that are not in the frame go, and those of the frame come in parts; false when it has to be begun anew.
+    async fn try_take_documents(&self, frame: &Frame) -> StoreResult<bool> {
+        let name = |(shelf, document): &(Shelf, Document)| (*shelf, document.name.clone());
+        let stays: BTreeSet<_> = frame.documents.iter().map(name).collect();
+        let there = self.shared().all_documents().await?;
+        let gone_documents = there.iter().map(name).filter(|place| !stays.contains(place)).collect();
+        let mut parts = vec![Changes { gone_documents, ..Changes::default() }];
+        let documents = frame.documents.chunks(DOCUMENTS);
+        parts.extend(documents.map(|part| Changes { documents: part.to_vec(), ..Changes::default() }));
+        for changes in &parts {
+            let tx = self.transaction().await?;
+            if !self.write(&apply::put(&tx, self.link().script(Script::Put), changes, None)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Runs came lane by lane; listings and the retention go by the order in which they ended.
     async fn order_runs(&self) -> StoreResult<()> {
         let keys = &self.link().keys;
@@ -410,7 +431,8 @@ impl Portable for RedisStore {
         let last_number = self.known("number").await?.and_then(|text| text.parse().ok()).unwrap_or(0);
         let declarations = self.declarations().await?;
         let sources = self.all_sources().await?.into_values().collect();
-        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
+        let documents = self.shared().all_documents().await?;
+        Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, documents, counts })
     }
 
     async fn lanes(&self, after: u64, most: usize) -> StoreResult<Vec<LaneRow>> {
@@ -623,7 +645,7 @@ impl Portable for RedisStore {
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()> {
         self.order_runs().await?;
         for _ in 0..TRIES {
-            if self.try_take_frame(frame).await? {
+            if self.try_take_documents(frame).await? && self.try_take_frame(frame).await? {
                 // A new epoch has begun: what this process has set apart ends with the old one.
                 return self.link().open_again().await;
             }

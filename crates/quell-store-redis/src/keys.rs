@@ -27,9 +27,11 @@
 //! | `source:<source>` | the row of a source: version, state |
 //! | `answer:<source>`, `over:<source>`, `kept:<source>` | hash of kept answers; by when they are over; those with a value by when they expire |
 //! | `over` | sources by when their first answer is over |
+//! | `document:<shelf>`, `lapse:<shelf>` | hash of the documents on a shelf, each with its version; those that expire by when they do |
 
 use quell_core::aside::Aside;
 use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
+use quell_core::shelf::Shelf;
 use quell_core::source::SourceId;
 
 /// The names of one partition.
@@ -78,6 +80,14 @@ impl Keys {
 
     pub(crate) fn answers(&self, source: SourceId) -> String {
         format!("{}answer:{source}", self.base)
+    }
+
+    pub(crate) fn documents(&self, shelf: Shelf) -> String {
+        format!("{}document:{}", self.base, shelf.as_str())
+    }
+
+    pub(crate) fn lapses(&self, shelf: Shelf) -> String {
+        format!("{}lapse:{}", self.base, shelf.as_str())
     }
 
     pub(crate) fn kept(&self, source: SourceId) -> String {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use quell_core::error::StoreResult;
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
     Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
@@ -36,6 +37,7 @@ mod reply;
 mod rows;
 mod script;
 mod settings;
+mod shelves;
 mod store;
 mod sweep;
 mod turns;
@@ -107,6 +109,10 @@ impl Store for RedisStore {
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         self.rows.settle(request).await
+    }
+
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        self.rows.shelf(request).await
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

@@ -22,8 +22,8 @@ use crate::reply;
 use crate::script::{OPEN, Script, Scripts};
 use crate::settings::Settings;
 
-/// The version of what is stored. Since 2 there are sources; rows of version 1 are read as they are.
-pub(crate) const SCHEMA: u32 = 2;
+/// The version of what is stored. Since 2 there are sources, since 3 shelves; older rows are read as they are.
+pub(crate) const SCHEMA: u32 = 3;
 
 /// A server that does not take a connection by then is away.
 const CONNECT: Duration = Duration::from_secs(2);

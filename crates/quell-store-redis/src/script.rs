@@ -44,6 +44,8 @@ pub(crate) enum Script {
     Apply,
     Claimed,
     Count,
+    Document,
+    Documents,
     Due,
     Ends,
     Events,
@@ -66,11 +68,13 @@ pub(crate) enum Script {
 }
 
 /// All scripts, in the order of [`Script`].
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 22] = [
     guarded!("answers"),
     guarded!("apply"),
     guarded!("claimed"),
     script!("count"),
+    guarded!("document"),
+    guarded!("documents"),
     guarded!("due"),
     script!("ends"),
     script!("events"),

@@ -10,6 +10,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::Paused;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{Source, SourceId};
 use quell_core::store::{Description, Swept, Wakeups};
 use quell_store_rows::rows::{Backend, Outlook, QueueOutlook, Rows, RowsResult};
@@ -277,6 +278,14 @@ impl Backend for Redis {
 
     async fn forget_answers(&self) -> StoreResult<bool> {
         sweep::forget_answers(&self.shared).await
+    }
+
+    async fn documents(&self, shelf: Shelf) -> StoreResult<(Timestamp, Vec<Document>)> {
+        self.shared.documents(shelf).await
+    }
+
+    async fn forget_documents(&self) -> StoreResult<bool> {
+        self.shared.forget_documents().await
     }
 
     fn ring(&self, at: Timestamp) {

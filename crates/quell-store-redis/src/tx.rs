@@ -17,6 +17,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::lane::Lane;
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{Source, SourceId};
 use quell_core::store::Purge;
 use quell_store_rows::changes::Changes;
@@ -359,6 +360,10 @@ impl Rows for Tx {
 
     async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
         self.find_all(want, numbers).await
+    }
+
+    async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)> {
+        self.place_on(shelf, name).await
     }
 
     async fn purgeable(&mut self, purge: &Purge, most: usize) -> RowsResult<Purgeable> {

@@ -11,6 +11,7 @@ use quell_core::clock::Timestamp;
 use quell_core::event::{EventId, LaneKey, Payload, QueueName, SourceName, Tenant};
 use quell_core::lane::{Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{CacheRow, Declaration, Source, SourceId};
 use quell_core::store::StepRow;
 use quell_core::totals::Totals;
@@ -57,6 +58,9 @@ pub struct Changes {
     pub gone_answers: Vec<(SourceId, String)>,
     /// Sources whose answers are all forgotten.
     pub emptied: Vec<SourceId>,
+    /// New, or in place of an older one.
+    pub documents: Vec<(Shelf, Document)>,
+    pub gone_documents: Vec<(Shelf, String)>,
 }
 
 /// A lane as it is to be written.
@@ -162,6 +166,7 @@ impl Changes {
         let new = pauses.filter(|(place, _)| !before.paused_queues.contains_key(place));
         changes.pauses = new.map(|((queue, tenant), paused)| (queue, tenant, paused)).collect();
         changes.sources_between(before, &mut after);
+        changes.shelves_between(before, &mut after);
         changes.runs_between(before, after);
         changes
     }
@@ -254,6 +259,16 @@ impl Changes {
         }
     }
 
+    fn shelves_between(&mut self, before: &WorkingSet, after: &mut WorkingSet) {
+        let gone = before.shelves.keys().filter(|place| !after.shelves.contains_key(place));
+        self.gone_documents = gone.cloned().collect();
+        for (place, document) in std::mem::take(&mut after.shelves) {
+            if before.shelves.get(&place) != Some(&document) {
+                self.documents.push((place.0, document));
+            }
+        }
+    }
+
     fn aside_between(&mut self, before: &WorkingSet, after: Vec<Aside>) {
         let old: BTreeMap<u64, &Aside> = before.aside.iter().map(|a| (a.number, a)).collect();
         let new: BTreeSet<u64> = after.iter().map(|a| a.number).collect();
@@ -299,5 +314,7 @@ impl Changes {
             && self.answers.is_empty()
             && self.gone_answers.is_empty()
             && self.emptied.is_empty()
+            && self.documents.is_empty()
+            && self.gone_documents.is_empty()
     }
 }

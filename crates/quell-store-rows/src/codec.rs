@@ -11,6 +11,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::LaneKey;
 use quell_core::lane::{Finished, Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::Document;
 use quell_core::source::{CacheRow, Declaration, Source};
 use quell_core::working_set::{FinishedRun, Trail};
 use serde::de::DeserializeOwned;
@@ -113,6 +114,19 @@ pub fn read_answer(bytes: &[u8]) -> StoreResult<CacheRow> {
         .transpose()
         .map_err(|why| StoreError::new(ErrorKind::Corrupt, format!("a kept answer is no JSON: {why}")))?;
     Ok(CacheRow { value, ..row })
+}
+
+/// A document with its name; its body as JSON text, which keeps every number as it was.
+pub fn write_document(document: &Document) -> Vec<u8> {
+    let Document { name, body, put_at, expires_at } = document;
+    write(&(name, body.to_string(), put_at, expires_at))
+}
+
+pub fn read_document(bytes: &[u8]) -> StoreResult<Document> {
+    let (name, body, put_at, expires_at): (String, String, _, _) = read("document", bytes)?;
+    let body = serde_json::from_str(&body)
+        .map_err(|why| StoreError::new(ErrorKind::Corrupt, format!("document {name:?} is no JSON: {why}")))?;
+    Ok(Document { name, body, put_at, expires_at })
 }
 
 pub fn write_paused(paused: &Paused) -> Vec<u8> {

@@ -18,6 +18,7 @@ mod extend;
 mod group;
 mod repeats;
 mod settle;
+mod shelf;
 mod source;
 mod step;
 mod store;

@@ -18,6 +18,7 @@ use quell_core::event::{EventId, Fingerprint, LaneKey, QueueName, SourceName, Te
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::{Lane, Paused};
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{CacheRow, Declaration, Readiness, Source, SourceId};
 use quell_core::store::{Description, Purge, StepRow, Swept, Wakeups};
 use quell_core::working_set::{FinishedRun, Kept, LaneSums, Trail};
@@ -60,6 +61,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Forgets kept answers that are over, [`quell_core::limits::CACHE_SWEEP_STEP`] at the most. True when there are more.
     async fn forget_answers(&self) -> StoreResult<bool>;
+
+    /// All documents of a shelf with the time, also those that are over. A sealed store answers, too.
+    async fn documents(&self, shelf: Shelf) -> StoreResult<(Timestamp, Vec<Document>)>;
+
+    /// Forgets documents that are over, [`quell_core::limits::SHELF_SWEEP_STEP`] at the most. True when there are more.
+    async fn forget_documents(&self) -> StoreResult<bool>;
 
     /// Something may be due at this moment (now, when a holder or a sleeper has to look at once): wakes the sleepers of
     /// this process and, apart and coalesced, those of others that would sleep longer.
@@ -305,6 +312,10 @@ pub trait Rows: Send {
     /// Reads what belongs to locked lanes, and sets at least `numbers` numbers apart, all of them larger than any number
     /// in the locked lanes: so no lane is locked after the call that asks for some. In as few round trips as possible.
     async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found>;
+
+    /// Locks a place on a shelf. Says what stands there, and how many others of the shelf are live: which need only be
+    /// counted when this one is not.
+    async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)>;
 
     /// Reads what a purge could take, without locking.
     async fn purgeable(&mut self, purge: &Purge, most: usize) -> RowsResult<Purgeable>;

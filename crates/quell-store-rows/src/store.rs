@@ -11,6 +11,7 @@ use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, Controlled, Description,
     ExtendRequest, Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest,
@@ -21,7 +22,7 @@ use crate::append::Answers;
 use crate::group::{Entrance, Grouped};
 use crate::repeats::Repeats;
 use crate::rows::{Backend, Patience, RowsResult, Trouble};
-use crate::{append, claim, control, extend, settle, source, step, sweep};
+use crate::{append, claim, control, extend, settle, shelf, source, step, sweep};
 
 /// A store over a connection.
 pub struct RowStore {
@@ -230,6 +231,14 @@ impl Store for RowStore {
         Ok(settled)
     }
 
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        request.check()?;
+        match request.action.name() {
+            Some(name) => repeated!(shelf::change(&*self.backend, &request, name)),
+            None => shelf::list(&*self.backend, &request).await,
+        }
+    }
+
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
         let backend = &*self.backend;
         let mut swept = Swept::default();
@@ -247,6 +256,7 @@ impl Store for RowStore {
             swept.more |= repeated!(sweep::fire_and_enter(backend, &queues))?;
         }
         swept.more |= backend.forget_answers().await?;
+        swept.more |= backend.forget_documents().await?;
         if let Some(retention) = request.retention {
             backend.forget(retention, &mut swept).await?;
         }

@@ -9,6 +9,7 @@ use quell_core::event::LaneKey;
 use quell_core::lane::{CurrentRun, Lane, OnFailed};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::Shelf;
 use quell_core::source::SourceId;
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
@@ -123,6 +124,15 @@ impl Work {
             ranges.extend(found.numbers.drain(..));
         }
         Ok(found)
+    }
+
+    /// Locks a place on a shelf and takes in what stands there. Says how many others of the shelf are live.
+    pub(crate) async fn find_document(&mut self, shelf: Shelf, name: &str) -> RowsResult<usize> {
+        let (document, elsewhere) = self.rows.document(shelf, name).await?;
+        for set in [&mut self.before, &mut self.set] {
+            set.shelves.extend(document.clone().map(|document| ((shelf, document.name.clone()), document)));
+        }
+        Ok(elsewhere)
     }
 
     /// Takes events aside in that were read and locked.

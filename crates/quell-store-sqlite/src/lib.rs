@@ -2,8 +2,8 @@
 //!
 //! One writer thread per process commits in groups (`writer.rs`); readers have connections of their own; several
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
-//! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `sources.rs`, `settle.rs`, `sweep.rs`, `control.rs`),
-//! whose decisions are those of `quell_core::lane` and `quell_core::source`. Events that are not in a lane yet are in
+//! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `sources.rs`, `settle.rs`, `shelves.rs`, `sweep.rs`,
+//! `control.rs`), whose decisions are those of `quell_core::lane` and `quell_core::source`. Events that are not in a lane yet are in
 //! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. What only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
     Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
@@ -44,6 +45,7 @@ mod inspect;
 mod migrate;
 mod rows;
 mod settle;
+mod shelves;
 mod sources;
 mod step;
 mod sweep;
@@ -227,6 +229,13 @@ impl Store for SqliteStore {
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         write!(self, Settle, request)
+    }
+
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        match request.action.name() {
+            Some(_) => write!(self, Shelf, request),
+            None => self.read(move |connection| shelves::list(connection, &request)).await,
+        }
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

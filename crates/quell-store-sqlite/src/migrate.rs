@@ -13,15 +13,16 @@ use crate::error::not_done;
 /// "QULL": lets `file` and other programs recognise a Quell database.
 pub(crate) const APPLICATION_ID: i64 = 0x5155_4c4c;
 
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../migrations/0001_engine.sql"),
     include_str!("../migrations/0002_policies.sql"),
     include_str!("../migrations/0003_copy.sql"),
     include_str!("../migrations/0004_sources.sql"),
+    include_str!("../migrations/0005_shelves.sql"),
 ];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Brings the file to [`VERSION`], or refuses it.

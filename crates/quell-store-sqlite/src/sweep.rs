@@ -2,7 +2,8 @@
 //!
 //! The retention walks finished runs in the order in which they ended, from a stored mark on. Dead letters are stepped
 //! over and stay; the others go with their events and ids. Audit records go by their own mark, which the trigger of the
-//! table checks. A lane row goes when nothing refers to it any more. Kept answers of sources go when they are over. The counters are totals and are not touched.
+//! table checks. A lane row goes when nothing refers to it any more. Kept answers of
+//! sources and documents on shelves go when they are over. The counters are totals and are not touched.
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::aside;
 use crate::claim::reclaim_expired;
 use crate::error::not_done;
 use crate::rows::{maybe_number, number, state_code};
+use crate::shelves::forget_documents;
 use crate::sources::forget_answers;
 use crate::tx::{QueueRow, Tx};
 
@@ -29,6 +31,7 @@ pub(crate) fn sweep(tx: &mut Tx<'_, '_>, request: &SweepRequest) -> StoreResult<
     }
     take_in(tx, &mut swept).map_err(|e| not_done(&e))?;
     swept.more |= forget_answers(tx).map_err(|e| not_done(&e))?;
+    swept.more |= forget_documents(tx).map_err(|e| not_done(&e))?;
     if let Some(retention) = request.retention {
         forget(tx, retention, &mut swept).map_err(|e| not_done(&e))?;
     }

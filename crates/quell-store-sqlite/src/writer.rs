@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use quell_core::copy::sealed;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, ExtendRequest, Extended, Held,
     HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer, StepRequest, SweepRequest,
@@ -32,7 +33,8 @@ use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
 use crate::{
-    append, claim, clock, control, copy, erase, extend, hold, settle, sources, step, sweep, transact, tx,
+    append, claim, clock, control, copy, erase, extend, hold, settle, shelves, sources, step, sweep,
+    transact, tx,
 };
 
 /// Requests of one transaction: bounds how long it holds the file and how long an urgent request waits.
@@ -50,6 +52,7 @@ pub(crate) enum Request {
     Step(StepRequest),
     Source(SourceRequest),
     Settle(SettleRequest),
+    Shelf(ShelfRequest),
     Sweep(SweepRequest),
     Control(Control),
     Transact(transact::Transaction),
@@ -66,6 +69,7 @@ pub(crate) enum Answer {
     Step(StepAnswer),
     Source(SourceAnswer),
     Settle(Settled),
+    Shelf(ShelfAnswer),
     Sweep(Swept),
     Control(Controlled),
     Transact,
@@ -80,7 +84,7 @@ impl Request {
         match self {
             Request::Extend(_) => 0,
             Request::Hold(_) | Request::Step(_) | Request::Source(_) | Request::Settle(_) => 1,
-            Request::Control(_) => 2,
+            Request::Control(_) | Request::Shelf(_) => 2,
             Request::Append(_) | Request::Transact(_) | Request::Copy(_) => 3,
             Request::Sweep(_) => 4,
             Request::Claim(_) => 5,
@@ -465,6 +469,7 @@ fn perform(tx: &mut Tx<'_, '_>, request: &Request) -> StoreResult<Answer> {
         Request::Step(request) => step::step(tx, request).map(Answer::Step),
         Request::Source(request) => sources::source(tx, request).map(Answer::Source),
         Request::Settle(request) => settle::settle(tx, request).map(Answer::Settle),
+        Request::Shelf(request) => shelves::shelf(tx, request).map(Answer::Shelf),
         Request::Sweep(request) => sweep::sweep(tx, request).map(Answer::Sweep),
         Request::Control(request) => control::control(tx, request).map(Answer::Control),
         Request::Transact(request) => transact::transact(tx, request).map(|()| Answer::Transact),

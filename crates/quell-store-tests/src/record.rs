@@ -14,6 +14,7 @@ use quell_core::batch::Batch;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, ControlAction, Controlled, Description,
     ExtendRequest, Extended, Held, HoldRequest, Purge, Receipt, RedriveTo, SettleRequest, Settled,
@@ -215,6 +216,11 @@ impl Store for Recorded {
             repeated: r.repeated,
         });
         result
+    }
+
+    /// Documents are none of the checker's business: they concern no lane.
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        self.inner.shelf(request).await
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

@@ -579,11 +579,12 @@ fn anything(frame: &Frame) -> Option<String> {
     let Counts { lanes, events, runs, steps, aside, audit } = frame.counts;
     let used = frame.totals.iter().any(|(_, _, totals)| *totals != Totals::default());
     let sources = frame.declarations.len() + frame.sources.len();
-    let frame_rows = frame.pauses.len() + frame.schedules.len() + sources;
+    let documents = frame.documents.iter().filter(|(_, document)| document.is_live(frame.now)).count();
+    let frame_rows = frame.pauses.len() + frame.schedules.len() + sources + documents;
     if lanes + events + runs + steps + aside + audit > 0 {
         return Some(format!("it has {lanes} lanes, {events} events, {runs} runs and {audit} audit records"));
     }
-    (used || frame_rows > 0).then(|| "it has counters, pauses, schedules or sources".to_owned())
+    (used || frame_rows > 0).then(|| "it has counters, pauses, schedules, sources or documents".to_owned())
 }
 
 /// The copy that a seal names, if it is one of this kind.

@@ -53,6 +53,7 @@ impl Portable for MemoryStore {
                 .map(|(name, rules)| Declaration { name: name.clone(), rules: *rules })
                 .collect(),
             sources: world.sources.values().cloned().collect(),
+            documents: world.shelves.iter().map(|((shelf, _), d)| (*shelf, d.clone())).collect(),
             counts: Counts {
                 lanes: count(world.lanes.len()),
                 events: world.lanes.values().map(|l| count(l.events.len())).sum(),
@@ -131,7 +132,7 @@ impl Portable for MemoryStore {
 
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()> {
         let (_, mut world) = self.world();
-        let Frame { totals, pauses, schedules, declarations, sources, .. } = frame.clone();
+        let Frame { totals, pauses, schedules, declarations, sources, documents, .. } = frame.clone();
         world.queues.extend(totals.into_iter().map(|(tenant, queue, totals)| ((tenant, queue), totals)));
         world.paused_queues = pauses.into_iter().map(|(queue, tenant, by)| ((queue, tenant), by)).collect();
         let by_name = |row: crate::schedule::ScheduleRow| {
@@ -140,6 +141,7 @@ impl Portable for MemoryStore {
         world.schedules = schedules.into_iter().map(by_name).collect();
         world.declarations = declarations.into_iter().map(|d| (d.name, d.rules)).collect();
         world.sources = sources.into_iter().map(|source| (source.id, source)).collect();
+        world.shelves = documents.into_iter().map(|(shelf, d)| ((shelf, d.name.clone()), d)).collect();
         let numbers = last(&world).max(frame.last_number);
         world.numbers = Numbers::Last(numbers);
         Ok(())

@@ -14,6 +14,7 @@ use quell_core::event::{
 use quell_core::inspect::{Inspect, Inspected, SourceFilter, SourceRow};
 use quell_core::memory::MemoryStore;
 use quell_core::outcome::Outcome;
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::source::{SourceRules, SourceVerdict};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction, Controlled,
@@ -193,6 +194,10 @@ impl Store for Watched {
 
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         self.inner.settle(request).await
+    }
+
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        self.inner.shelf(request).await
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

@@ -11,6 +11,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{Event, EventId, NewEventId, Payload};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::memory::{MemoryStore, Snapshot};
+use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::source::{SourceFault, SourceReport, SourceVerdict};
 use quell_core::store::*;
 use quell_core::window::WindowPolicy;
@@ -264,6 +265,10 @@ impl Store for Mutant {
             settled.state = quell_core::lifecycle::RunState::Failed;
         }
         answer
+    }
+
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        self.inner.shelf(request).await
     }
 
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {

@@ -15,6 +15,7 @@ use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Document, Shelf};
 use quell_core::source::{Declaration, Source, SourceId};
 use quell_core::store::{Description, Durability, Purge, Swept, Wakeups};
 use quell_core::totals::Totals;
@@ -101,6 +102,16 @@ impl Backend for Plain {
 
     async fn forget_answers(&self) -> StoreResult<bool> {
         Ok(self.all.lock().await.set.forget_answers(self.clock.now()))
+    }
+
+    async fn documents(&self, shelf: Shelf) -> StoreResult<(Timestamp, Vec<Document>)> {
+        let all = self.all.lock().await;
+        let of_shelf = all.set.shelves.iter().filter(|((of, _), _)| *of == shelf);
+        Ok((self.clock.now(), of_shelf.map(|(_, document)| document.clone()).collect()))
+    }
+
+    async fn forget_documents(&self) -> StoreResult<bool> {
+        Ok(self.all.lock().await.set.forget_documents(self.clock.now()))
     }
 
     fn ring(&self, _: Timestamp) {
@@ -332,6 +343,13 @@ impl Rows for PlainRows {
         })
     }
 
+    async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)> {
+        let shelves = &self.all.set.shelves;
+        let others = shelves.iter().filter(|((of, at), _)| *of == shelf && at != name);
+        let live = others.filter(|(_, document)| document.is_live(self.now)).count();
+        Ok((shelves.get(&(shelf, name.to_owned())).cloned(), live))
+    }
+
     async fn running(&mut self, tenant: &Tenant, queue: &QueueName) -> RowsResult<u64> {
         let lanes = self.at(|key, _, e| key.tenant == *tenant && key.queue == *queue && e.lease.is_some());
         Ok(lanes.len() as u64)
@@ -440,6 +458,12 @@ impl Rows for PlainRows {
             set.cache.remove(&place).expect("an answer that goes is there");
         }
         set.cache.retain(|(source, _), _| !changes.emptied.contains(source));
+        for (shelf, document) in changes.documents {
+            set.shelves.insert((shelf, document.name.clone()), document);
+        }
+        for place in changes.gone_documents {
+            set.shelves.remove(&place).expect("a document that goes is there");
+        }
         for (key, id) in changes.erased {
             set.lanes.remove(&key);
             entries.remove(&key);

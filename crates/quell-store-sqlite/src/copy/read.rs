@@ -18,6 +18,7 @@ use crate::aside::{SCHEDULE_COLUMNS, Waiting, read_schedule};
 use crate::claim::key_of;
 use crate::inspect::history::Recorded;
 use crate::rows::{self, RunRecord, from_json, time};
+use crate::shelves;
 use crate::sources::{declarations, read_answer, read_source};
 use crate::tx::{Facts, LANE_BY_ID, QUEUE_BY_ID, QueueRow, facts, queue_pauses};
 
@@ -117,7 +118,8 @@ pub(super) fn frame(connection: &Connection) -> rusqlite::Result<Frame> {
     let declarations = declarations(&snapshot)?;
     let mut statement = snapshot.prepare_cached("SELECT body FROM source ORDER BY id")?;
     let sources = statement.query_map([], read_source)?.collect::<rusqlite::Result<_>>()?;
-    Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, counts })
+    let documents = shelves::all(&snapshot)?;
+    Ok(Frame { now, last_number, totals, pauses, schedules, declarations, sources, documents, counts })
 }
 
 pub(super) fn lanes(connection: &Connection, after: u64, most: usize) -> rusqlite::Result<Vec<LaneRow>> {

@@ -26,6 +26,7 @@ use crate::rows::{
     state_code, to_json,
 };
 use crate::settle::{Report, write_run};
+use crate::shelves::put_document;
 use crate::sources::put_answer;
 use crate::tx::Tx;
 
@@ -209,6 +210,10 @@ fn take_frame(tx: &mut Tx<'_, '_>, frame: &Frame) -> rusqlite::Result<()> {
         put_schedule(tx, row)?;
     }
     take_sources(tx, frame)?;
+    tx.execute("DELETE FROM document", [])?;
+    for (shelf, document) in &frame.documents {
+        put_document(tx, *shelf, document)?;
+    }
     order_runs(tx)?;
     // Nothing has been looked at by the retention of this file.
     tx.execute("UPDATE meta SET run_mark = 0", [])?;

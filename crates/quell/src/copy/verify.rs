@@ -165,7 +165,9 @@ fn trail_form(trail: &Trail) -> impl Serialize {
 }
 
 /// What belongs to no lane, in an order and without queues that never had anything.
-fn frame_form(frame: &Frame) -> (impl PartialEq, impl PartialEq, impl PartialEq, impl PartialEq) {
+fn frame_form(
+    frame: &Frame,
+) -> (impl PartialEq, impl PartialEq, impl PartialEq, impl PartialEq, impl PartialEq) {
     let used = frame.totals.iter().filter(|(_, _, totals)| *totals != Totals::default());
     let mut totals: Vec<_> = used.cloned().collect();
     totals.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
@@ -177,7 +179,9 @@ fn frame_form(frame: &Frame) -> (impl PartialEq, impl PartialEq, impl PartialEq,
     let (mut declarations, mut sources) = (frame.declarations.clone(), frame.sources.clone());
     declarations.sort_by(|a, b| a.name.cmp(&b.name));
     sources.sort_by_key(|source| source.id);
-    (totals, pauses, schedules, (declarations, sources))
+    let mut documents = frame.documents.clone();
+    documents.sort_by(|(shelf, a), (other, b)| (shelf, &a.name).cmp(&(other, &b.name)));
+    (totals, pauses, schedules, (declarations, sources), documents)
 }
 
 /// What was found not to be the same.
@@ -198,13 +202,15 @@ impl Copier<'_> {
         let mut found = Differences::default();
         let there = self.wrote(self.to.frame().await)?;
         compare_counts(&frame.counts, &there.counts, &mut found);
-        let (totals, pauses, schedules, sources) = frame_form(frame);
-        let (totals_there, pauses_there, schedules_there, sources_there) = frame_form(&there);
+        let (totals, pauses, schedules, sources, documents) = frame_form(frame);
+        let (totals_there, pauses_there, schedules_there, sources_there, documents_there) =
+            frame_form(&there);
         for (same, what) in [
             (totals == totals_there, "the counters of the queues"),
             (pauses == pauses_there, "the pauses of queues"),
             (schedules == schedules_there, "the schedules"),
             (sources == sources_there, "the sources"),
+            (documents == documents_there, "the documents on shelves"),
         ] {
             if !same {
                 found.add(|| format!("{what} differ"));

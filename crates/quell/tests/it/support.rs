@@ -14,6 +14,7 @@ use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell::quell_core::event::{Key, LaneKey, QueueName};
 use quell::quell_core::inspect::{Inspect, Inspected, LaneDetail, RunDetail};
 use quell::quell_core::memory::MemoryStore;
+use quell::quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell::quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
     Extended, Held, HoldRequest, Receipt, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
@@ -139,6 +140,9 @@ impl Store for TestStore {
     }
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         with_faults!(self, "settle", self.inner.settle(request))
+    }
+    async fn shelf(&self, request: ShelfRequest) -> StoreResult<ShelfAnswer> {
+        with_faults!(self, "shelf", self.inner.shelf(request))
     }
     async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
         with_faults!(self, "sweep", self.inner.sweep(request))
