@@ -18,6 +18,7 @@ use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
 use quell_core::lifecycle::RunState;
 use quell_core::outcome::Verdict;
 use quell_core::schedule::Schedule;
+use quell_core::shelf::{Document, Shelf, ShelfAction, ShelfAnswer, ShelfRequest};
 use quell_core::source::{FaultKind, SourceFault, SourceReport, SourceRules};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueue, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction,
@@ -439,6 +440,45 @@ pub fn step_request(batch: &Batch, name: &str, action: StepAction) -> StepReques
 /// A step by the holder.
 pub async fn step(store: &dyn Store, batch: &Batch, name: &str, action: StepAction) -> StepAnswer {
     store.step(step_request(batch, name, action)).await.expect("the holder may take steps")
+}
+
+/// Makes or replaces a document.
+pub async fn try_put_document(
+    store: &dyn Store,
+    shelf: Shelf,
+    name: &str,
+    body: serde_json::Value,
+    ttl: Option<Duration>,
+) -> StoreResult<ShelfAnswer> {
+    let action = ShelfAction::Put { name: name.to_owned(), body, ttl, only_new: false };
+    store.shelf(ShelfRequest { shelf, action }).await
+}
+
+pub async fn put_document(
+    store: &dyn Store,
+    shelf: Shelf,
+    name: &str,
+    body: serde_json::Value,
+    ttl: Option<Duration>,
+) {
+    let answer = try_put_document(store, shelf, name, body, ttl).await;
+    assert_eq!(answer, Ok(ShelfAnswer::Put));
+}
+
+/// Says whether it was there.
+pub async fn remove_document(store: &dyn Store, shelf: Shelf, name: &str) -> bool {
+    let action = ShelfAction::Remove { name: name.to_owned() };
+    match store.shelf(ShelfRequest { shelf, action }).await {
+        Ok(ShelfAnswer::Removed(removed)) => removed,
+        other => panic!("not removed: {other:?}"),
+    }
+}
+
+pub async fn documents(store: &dyn Store, shelf: Shelf) -> Vec<Document> {
+    match store.shelf(ShelfRequest { shelf, action: ShelfAction::List }).await {
+        Ok(ShelfAnswer::Documents(documents)) => documents,
+        other => panic!("not documents: {other:?}"),
+    }
 }
 
 /// Takes back expired leases.

@@ -19,6 +19,7 @@ use quell_core::inspect::{AuditFilter, Inspect, Inspected, LaneFilter, RunFilter
 use quell_core::lane::OnFailed;
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
+use quell_core::shelf::{Shelf, ShelfAction, ShelfAnswer, ShelfRequest};
 use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::{
     AppendRequest, ClaimQueues, ClaimRequest, ControlAction, PurgeWhat, RunPolicy, SettleRequest,
@@ -29,11 +30,11 @@ use serde_json::json;
 
 use crate::builders::{
     FAILED, RETRY, SUCCEEDED, append, append_one, append_request, ask, breaker, cancel, claim, claim_request,
-    control, declare, erase_event, erase_lane, event, extend_request, fault, forget, from_queue,
-    hold_request, ids, lane, lane_of, notifying, on_failed, policy, purge, rate, redrive, redrive_as_new,
-    refused, schedule, scoped, secs, seq_of, settle, settle_after, settle_request, settle_saying,
-    source_name, source_request, step, step_request, tenant, try_append, try_control, try_edit, try_settle,
-    whole, worker,
+    control, declare, documents, erase_event, erase_lane, event, extend_request, fault, forget, from_queue,
+    hold_request, ids, lane, lane_of, notifying, on_failed, policy, purge, put_document, rate, redrive,
+    redrive_as_new, refused, schedule, scoped, secs, seq_of, settle, settle_after, settle_request,
+    settle_saying, source_name, source_request, step, step_request, tenant, try_append, try_control,
+    try_edit, try_put_document, try_settle, whole, worker,
 };
 use crate::reads::{all_lanes, all_runs, lane_detail, run_detail, source_page, stats, trail, verify};
 
@@ -130,6 +131,11 @@ pub async fn fill(store: &dyn Store) -> Filled {
     append(store, ["l1", "l2"].map(|id| event("late", "k").id(id).delay(3_600).priority(2))).await;
     let nightly = schedule("nightly", "0 3 * * *", &lane("calendar", "k"));
     control(store, ControlAction::PutSchedule(nightly)).await;
+    // On shelves, for ever and for a time.
+    let body = json!({ "hash": "\u{0}ö", "scale": 0.1 });
+    put_document(store, Shelf::Tokens, "ada", body, None).await;
+    put_document(store, Shelf::Tokens, "ö'", json!([u64::MAX]), Some(LONG)).await;
+    put_document(store, Shelf::Workers, "ada", json!(null), Some(secs(86_400))).await;
     // Governed: a source with a streak, tokens taken and a kept answer, one that is disabled, one that is removed.
     for (name, rules) in [("shop", rate(1, 5)), ("bank", breaker(3)), ("post", breaker(3))] {
         declare(store, name, rules).await;
@@ -229,6 +235,9 @@ pub async fn assert_same(from: &dyn Store, to: &dyn Store) {
     assert_eq!(totals(from).await, totals(to).await, "the counters");
     assert_eq!(schedules(from).await, schedules(to).await, "the schedules");
     assert_eq!(sources(from).await, sources(to).await, "the sources");
+    for shelf in Shelf::ALL {
+        assert_eq!(documents(from, shelf).await, documents(to, shelf).await, "the documents");
+    }
     for store in [from, to] {
         assert_eq!(verify(store).await.problems, Vec::<String>::new());
     }
@@ -256,6 +265,9 @@ pub async fn assert_sealed(side: &Side, held: &Batch) {
         refused(try_settle(store, held, SUCCEEDED).await, ErrorKind::Unavailable),
         refused(store.source(source_request(held, SourceAction::Take)).await, ErrorKind::Unavailable),
         refused(store.sweep(sweep).await, ErrorKind::Unavailable),
+        refused(try_put_document(store, Shelf::Tokens, "seal", json!(1), None).await, ErrorKind::Unavailable),
+        refused(shelf_remove(store, "nobody").await, ErrorKind::Unavailable),
+        refused(shelf_remove(store, "ada").await, ErrorKind::Unavailable),
         refused(
             try_control(store, ControlAction::PauseLane(lane("seal", "k"))).await,
             ErrorKind::Unavailable,
@@ -266,6 +278,12 @@ pub async fn assert_sealed(side: &Side, held: &Batch) {
         assert!(refusal.detail.contains("quell store unseal --force"), "{refusal}");
     }
     assert_eq!(counts(side).await, before, "nothing has changed");
+    assert_eq!(documents(store, Shelf::Tokens).await[0].name, "ada", "a list is a read");
+}
+
+async fn shelf_remove(store: &dyn Store, name: &str) -> StoreResult<ShelfAnswer> {
+    let action = ShelfAction::Remove { name: name.to_owned() };
+    store.shelf(ShelfRequest { shelf: Shelf::Tokens, action }).await
 }
 
 async fn counts(side: &Side) -> Counts {
@@ -316,7 +334,10 @@ pub async fn everything_arrives_and_the_copy_works_at_once(from: &Side, to: &Sid
     assert!(take(store, "chat", policy()).await.is_empty(), "its queue is paused");
     assert!(take(store, "blocked", policy()).await.is_empty());
     assert_eq!(take(store, "told", policy()).await.len(), 1, "the notice has entered its lane");
+    let tokens = || async { documents(store, Shelf::Tokens).await.len() };
+    assert_eq!(tokens().await, 2);
     (to.advance)(2 * LONG).await;
+    assert_eq!(tokens().await, 1, "a document is gone at its moment, wherever it was put");
     let late = take_one(store, "late").await;
     assert_eq!(late.events.len(), 2);
     assert_eq!(take_one(store, "again").await.attempt, 2);
@@ -425,10 +446,12 @@ pub enum Wrong {
     Step,
     Aside,
     Trail,
+    Document,
 }
 
 impl Wrong {
-    pub const ALL: [Wrong; 5] = [Wrong::Event, Wrong::Run, Wrong::Step, Wrong::Aside, Wrong::Trail];
+    pub const ALL: [Wrong; 6] =
+        [Wrong::Event, Wrong::Run, Wrong::Step, Wrong::Aside, Wrong::Trail, Wrong::Document];
 
     fn told(self) -> &'static str {
         match self {
@@ -437,6 +460,7 @@ impl Wrong {
             Wrong::Step => "its steps differ",
             Wrong::Aside => "the events aside differ",
             Wrong::Trail => "audit records",
+            Wrong::Document => "the documents on shelves differ",
         }
     }
 
@@ -558,7 +582,11 @@ impl Portable for Through {
 
     async fn take_frame(&self, frame: &Frame) -> StoreResult<()> {
         self.write()?;
-        self.inner.take_frame(frame).await
+        let mut frame = frame.clone();
+        if *self.wrong.lock().expect("no test panics while it is locked") == Some(Wrong::Document) {
+            frame.documents.iter_mut().for_each(|(_, document)| document.body = json!("A"));
+        }
+        self.inner.take_frame(&frame).await
     }
 
     async fn place(&self) -> StoreResult<Option<String>> {

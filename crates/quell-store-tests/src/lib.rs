@@ -26,6 +26,7 @@
 //! | [`failure`] | refunds, halving, blocked lanes |
 //! | [`redrive`], [`hands`], [`erase`] | the operator's hand |
 //! | [`aside`], [`carried`], [`schedules`] | events that are not in a lane yet: delayed, brought by an end, by the calendar |
+//! | [`shelf`] | small documents beside the lanes |
 //! | [`sources`] | outside parties with limits: rate, breaker, kept answers |
 //! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
 //! | [`priority`], [`options`] | what a sender may ask for beside its event |
@@ -69,6 +70,7 @@ pub mod record;
 pub mod redrive;
 pub mod schedules;
 pub mod settle;
+pub mod shelf;
 pub mod sources;
 pub mod steps;
 mod suite;

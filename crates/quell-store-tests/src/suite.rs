@@ -498,6 +498,24 @@ macro_rules! store_suite {
                 the_policy_of_a_run_is_not_touched_by_its_source
             }
         }
+        $crate::promises! { shelf
+            run {
+                a_document_is_listed_as_it_was_put
+                a_put_replaces_what_stands_under_its_name
+                documents_are_listed_in_the_order_of_their_bytes
+                shelves_do_not_know_of_one_another
+                only_the_first_of_a_name_may_be_put_as_new
+                what_is_removed_is_gone_and_removing_it_again_says_so
+                a_document_is_gone_after_its_time_by_the_clock_of_the_store
+                a_name_whose_time_is_over_is_free_again
+                a_sweep_takes_away_what_is_over_and_nothing_else
+                a_shelf_holds_so_many_documents_and_not_one_more
+                a_document_over_a_limit_is_refused_and_nothing_is_stored
+                names_and_json_survive_exactly
+                documents_survive_a_restart
+                of_many_who_want_to_be_the_first_exactly_one_is
+            }
+        }
         $crate::promises! { steps
             run {
                 the_first_result_of_a_step_stays
@@ -740,6 +758,7 @@ mod tests {
             ("aside", include_str!("aside.rs")),
             ("carried", include_str!("carried.rs")),
             ("schedules", include_str!("schedules.rs")),
+            ("shelf", include_str!("shelf.rs")),
             ("sources", include_str!("sources.rs")),
             ("steps", include_str!("steps.rs")),
             ("unknowns", include_str!("unknowns.rs")),

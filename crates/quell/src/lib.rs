@@ -23,6 +23,7 @@ mod operate;
 pub mod program;
 mod running;
 mod schedules;
+mod shelves;
 mod sources;
 pub mod steps;
 mod wait;

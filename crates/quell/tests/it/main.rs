@@ -16,6 +16,7 @@ mod leases;
 mod operating;
 mod outcomes;
 mod schedules;
+mod shelves;
 mod sources;
 mod steps;
 mod stopping;
