@@ -125,7 +125,7 @@ pub(crate) struct Paging {
 pub(crate) enum Command {
     /// Write a commented quell.toml with the defaults
     Init(commands::init::InitArgs),
-    /// Run workers for all queues and show what they handle
+    /// HTTP and workers in one process
     Serve(commands::serve::ServeArgs),
     /// Run workers only; with --until-idle, stop when nothing is left
     Work(commands::work::WorkArgs),
@@ -147,6 +147,8 @@ pub(crate) enum Command {
     Schedules(commands::schedules::SchedulesArgs),
     /// Outside parties with limits: list, show, enable, disable, reset, put, remove, release
     Sources(commands::sources::SourcesArgs),
+    /// Who may do what over HTTP: create, list, revoke
+    Token(commands::token::TokenArgs),
     /// Hand a key over now: close its window, or end its backoff
     Flush(commands::flush::FlushArgs),
     /// Stop handing over a queue, or one key; running handlers go on

@@ -23,6 +23,7 @@ pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod sources;
 pub(crate) mod store;
+pub(crate) mod token;
 pub(crate) mod work;
 
 use crate::args::{Command, Global};
@@ -44,6 +45,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Audit(args) => audit::run(&args, global).await,
         Command::Schedules(args) => schedules::run(args, global).await,
         Command::Sources(args) => sources::run(args, global).await,
+        Command::Token(args) => token::run(args, global).await,
         Command::Flush(args) => flush::run(args, global).await,
         Command::Pause(args) => pause::run(args, true, global).await,
         Command::Resume(args) => pause::run(args, false, global).await,

@@ -36,6 +36,7 @@ pub struct Move {
 
 /// One record of the trail as it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AuditRecord {
     /// Grows with every record: the cursor of listings.
     pub id: u64,

@@ -130,6 +130,7 @@ impl FromStr for WorkerId {
 
 /// The envelope: one batch under one lease. All events of the run, in order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Batch {
     pub run_id: RunId,
     #[serde(flatten)]

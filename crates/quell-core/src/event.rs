@@ -170,6 +170,7 @@ fn shorten(text: &str) -> String {
 
 /// The identity of a lane. Two tenants never share one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneKey {
     pub tenant: Tenant,
     pub queue: QueueName,
@@ -443,6 +444,7 @@ impl NewEventId {
 
 /// One event as a handler receives it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Event {
     pub seq: u64,
     pub id: EventId,

@@ -58,6 +58,7 @@ pub enum Inspected {
 
 /// One page; `next` continues it.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Page<T> {
     pub items: Vec<T>,
     pub next: Option<String>,
@@ -160,6 +161,7 @@ impl SourceRow {
 
 /// One lane of a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneRow {
     #[serde(flatten)]
     pub lane: LaneKey,
@@ -185,6 +187,7 @@ pub struct LaneRow {
 
 /// One lane in full.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneDetail {
     #[serde(flatten)]
     pub row: LaneRow,
@@ -202,6 +205,7 @@ pub struct LaneDetail {
 
 /// Why is this key waiting? Each reason by itself, so that a program can act on it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Waiting {
     pub buffered: u64,
     pub due_at: Option<Timestamp>,
@@ -226,6 +230,7 @@ pub struct Waiting {
 
 /// A source that keeps a lane waiting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitingForSource {
     pub name: SourceName,
     pub because: Because,
@@ -352,6 +357,7 @@ pub fn span(later: Timestamp, earlier: Timestamp) -> String {
 
 /// One run of a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunRow {
     pub id: RunId,
     #[serde(flatten)]
@@ -386,6 +392,7 @@ pub struct RunRow {
 
 /// Where a run's events came from or went.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunLinks {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continued_in: Option<RunId>,
@@ -417,6 +424,7 @@ impl RunLinks {
 
 /// One run in full.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunDetail {
     #[serde(flatten)]
     pub row: RunRow,
@@ -550,6 +558,7 @@ impl LaneRow {
 
 /// Where one event is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EventPlace {
     /// For an event aside the sequence number is 0: it has none yet.
     pub event: Event,
@@ -563,6 +572,7 @@ pub struct EventPlace {
 
 /// One queue of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct QueueStats {
     pub tenant: Tenant,
     pub queue: QueueName,

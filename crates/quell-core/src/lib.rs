@@ -21,6 +21,8 @@ pub mod memory;
 pub mod outcome;
 pub mod retry;
 pub mod schedule;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod shelf;
 pub mod source;
 pub mod step;

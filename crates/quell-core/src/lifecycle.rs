@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 /// The state of a run as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum RunState {
     /// Collecting events, or waiting to be claimed (again).
     Pending,
@@ -70,6 +71,7 @@ impl fmt::Display for RunState {
 /// only at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Change {
     /// A worker took it under a lease.
     Claimed,

@@ -33,6 +33,7 @@ pub enum Verdict {
 /// A verdict without its details: what the trail keeps, so that a repeated settle is told from another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum VerdictKind {
     Succeeded,
     Retry,

@@ -117,6 +117,7 @@ pub struct Declaration {
 /// Whether a source lets anybody go at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Standing {
     Enabled,
     /// By an operator's hand: its lanes are held.
@@ -176,6 +177,7 @@ pub struct Probe {
 /// What keeps a lane from being handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Because {
     /// The bucket is empty.
     RateLimited,
@@ -254,6 +256,7 @@ impl Readiness {
 /// The breaker as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Breaker {
     Closed,
     Open,

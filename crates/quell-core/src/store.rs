@@ -19,7 +19,7 @@ use crate::inspect::{Inspect, Inspected};
 use crate::lane::{Beat, Met, Notify, RunRules, Settlement};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
-use crate::outcome::{Verdict, VerdictKind};
+use crate::outcome::{Outcome, Verdict, VerdictKind};
 use crate::retry::RetryPolicy;
 use crate::schedule::Schedule;
 use crate::shelf::{ShelfAnswer, ShelfRequest};
@@ -106,6 +106,7 @@ pub struct Appended {
 
 /// What the sender of an event may rely on.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Receipt {
     pub event_id: EventId,
     /// Missing while the event is kept aside: its number is given when it enters its lane.
@@ -238,6 +239,7 @@ pub struct HoldRequest {
 /// What the gate says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum HoldAnswer {
     /// Go on: the batch is frozen for the rest of the run.
     Held,
@@ -288,6 +290,7 @@ pub enum StepAnswer {
 
 /// A step as it is listed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StepRow {
     pub revision: u32,
     pub name: String,
@@ -379,6 +382,42 @@ impl SettleRequest {
             if_head: None,
             events: Vec::new(),
             source: SourceReport::default(),
+        }
+    }
+
+    /// What a handler's answer asks of the store: cut to the limits, with the wait that its queue's policy draws (`chance`
+    /// is from [0, 1)) after so many earlier retries.
+    pub fn of(
+        run_id: RunId,
+        token: u64,
+        outcome: Outcome,
+        retry: &RetryPolicy,
+        retries: u32,
+        chance: f64,
+    ) -> Self {
+        let Outcome { verdict, error, result, usage, if_head, events, source } = outcome.bounded();
+        let (verdict, delay) = match verdict {
+            Verdict::Retry { after: Some(after) } => {
+                let after = after.min(limits::RETRY_AFTER_MAX);
+                (Verdict::Retry { after: Some(after) }, after)
+            }
+            Verdict::Release => (verdict, retry.base),
+            // Giving way is treated as a retry when there is nothing to give way to.
+            Verdict::Retry { after: None } | Verdict::Interrupted | Verdict::Superseded => {
+                (verdict, retry.delay(retries, chance))
+            }
+            Verdict::Succeeded | Verdict::Failed => (verdict, Duration::ZERO),
+        };
+        let asked = SettleRequest::new(run_id, token, verdict);
+        let report = SettleRequest { delay, error, result, usage, if_head, events, source, ..asked };
+        // Trying again would carry the same: nothing of it can be stored, and dropping it would lose work in silence.
+        match report.check() {
+            Ok(()) => report,
+            Err(problem) => {
+                let text = format!("the outcome carries events that cannot be stored: {}", problem.detail);
+                let failed = SettleRequest::new(run_id, token, Verdict::Failed);
+                SettleRequest { error: Some(text), usage: report.usage, source, ..failed }
+            }
         }
     }
 
@@ -569,6 +608,7 @@ impl Controlled {
 
 /// What a store says of itself.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Description {
     /// `sqlite`, `postgres`, `redis`, `memory`.
     pub kind: &'static str,
@@ -582,6 +622,7 @@ pub struct Description {
 /// How much an acknowledgement is worth, read back at start.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Durability {
     /// Acknowledged events survive a power cut.
     Durable,

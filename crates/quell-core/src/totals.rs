@@ -10,6 +10,7 @@ use crate::lifecycle::RunState;
 
 /// How many events of a queue are where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Totals {
     pub accepted: u64,
     pub succeeded: u64,

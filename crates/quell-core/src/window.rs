@@ -126,6 +126,7 @@ pub enum WindowProblem {
 /// Why a batch was handed over, told in its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum FiredBy {
     None,
     Fixed,

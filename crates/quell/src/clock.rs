@@ -91,6 +91,33 @@ pub async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// How long something takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(tokio::time::Instant);
+
+impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "this file is where real time comes from")]
+    pub fn start() -> Self {
+        Stopwatch(tokio::time::Instant::now())
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// What is left of a time limit; zero when it is over.
+    pub fn left(&self, limit: Duration) -> Duration {
+        limit.saturating_sub(self.elapsed())
+    }
+}
+
+/// 256 bits from the operating system that nobody can guess. Not from a [`Chance`], whose draws a seed repeats.
+pub fn secret() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    rand::make_rng::<rand::rngs::StdRng>().fill_bytes(&mut bytes);
+    bytes
+}
+
 /// One timer that is set again and again; cheaper than a new sleep for every wish.
 pub struct Alarm {
     time: Arc<dyn Time>,

@@ -61,6 +61,10 @@ pub enum EngineError {
     UnknownQueue { queue: QueueName, known: Vec<QueueName> },
     #[error("queue {queue:?} has no handler in this process: its lanes are claimed by workers elsewhere")]
     NoHandler { queue: QueueName },
+    #[error(
+        "queue {queue:?} is handled by this server itself: with handler = \"pull\" it is left to workers elsewhere"
+    )]
+    NotPulled { queue: QueueName },
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(transparent)]

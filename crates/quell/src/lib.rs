@@ -8,6 +8,7 @@
 //!   (see [`config`]) put these together themselves.
 //! - [`handler`] is the interface of code that handles batches.
 
+mod access;
 pub mod clock;
 pub mod config;
 pub mod copy;
@@ -20,21 +21,27 @@ mod maintenance;
 pub mod observe;
 pub mod open;
 mod operate;
+mod presence;
 pub mod program;
+mod pull;
 mod running;
 mod schedules;
 mod shelves;
 mod sources;
 pub mod steps;
+pub mod tokens;
 mod wait;
 pub mod worker;
 
+pub use access::TokenWish;
 pub use engine::{Engine, EngineError};
 pub use handler::{Handler, Run, from_fn};
 pub use incoming::{Incoming, Prepared};
 pub use open::OpenError;
 pub use operate::RedriveWish;
+pub use presence::Presence;
 pub use program::{ProgramError, Quell, QuellBuilder, Queue};
+pub use pull::PullWish;
 pub use quell_core;
 pub use quell_core::event::Overflow;
 pub use quell_core::lane::{DuringRun, OnFailed, RetryWith};
@@ -44,5 +51,6 @@ pub use quell_fetch as fetch;
 pub use schedules::{AppliedSchedules, CONFIGURED};
 pub use sources::AppliedSources;
 pub use steps::{Hold, RunError, StepOnce};
+pub use tokens::{ApiToken, NewToken, Presented, Scope};
 pub use wait::Waited;
 pub use worker::{Shutdown, Worker, WorkerOptions, WorkerReport};

@@ -4,14 +4,18 @@
 //! run are `debug`: at tens of thousands of runs a second nobody wants them unasked, and switched off they cost a check
 //! of one flag. What an operator must know is `info` or above.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::error::StoreError;
 use quell_core::event::LaneKey;
+use quell_core::inspect::QueueStats;
 use quell_core::lane::Met;
 use quell_core::step::{RunEnd, WorkerState};
 use quell_core::store::{Receipt, Reclaimed, Swept};
+use quell_core::totals::Totals;
 
 use crate::schedules::AppliedSchedules;
 use crate::sources::AppliedSources;
@@ -25,6 +29,8 @@ pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
         None if receipt.duplicate => "duplicate",
         None => "aside",
     };
+    metrics::counter!("quell_events_received_total", "queue" => label(lane.queue.as_str()), "met" => met)
+        .increment(1);
     tracing::debug!(
         tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, event = %receipt.event_id, seq = receipt.seq,
         run = receipt.run_id.map(tracing::field::display), lane = met, "event.buffered"
@@ -32,6 +38,7 @@ pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
 }
 
 pub fn lease_acquired(batch: &Batch, worker: &WorkerId) {
+    metrics::counter!("quell_runs_claimed_total", "queue" => label(batch.lane.queue.as_str())).increment(1);
     tracing::debug!(
         tenant = %batch.lane.tenant, queue = %batch.lane.queue, key = %batch.lane.key, run = %batch.run_id,
         token = batch.token, worker = %worker.name, pid = worker.pid, attempt = batch.attempt,
@@ -49,6 +56,14 @@ pub fn lease_released(
 ) {
     let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
     let (run, token) = (ticket.run_id, ticket.token);
+    let ended = match end {
+        RunEnd::Settled { state } => state.as_str(),
+        RunEnd::Lost(_) => "lost",
+        RunEnd::GaveUp(_) => "unsettled",
+    };
+    let queue = label(lane.queue.as_str());
+    metrics::counter!("quell_runs_ended_total", "queue" => queue, "end" => ended).increment(1);
+    metrics::histogram!("quell_run_seconds", "queue" => queue).record(held.as_secs_f64());
     match end {
         RunEnd::Settled { state } => tracing::debug!(
             tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, %run, token, worker = %worker.name,
@@ -68,6 +83,7 @@ pub fn lease_released(
 /// A lease ran out and was taken back.
 pub fn lease_reclaimed(reclaimed: &Reclaimed) {
     let Reclaimed { lane, run_id, token, worker, claimed_at, state } = reclaimed;
+    metrics::counter!("quell_leases_reclaimed_total", "queue" => label(lane.queue.as_str())).increment(1);
     let (prior, prior_pid) = worker.as_ref().map_or(("", 0), |w| (w.name.as_str(), w.pid));
     tracing::warn!(
         tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, run = %run_id, token, prior_worker = prior,
@@ -96,6 +112,7 @@ pub fn worker_state(worker: &WorkerId, from: WorkerState, to: WorkerState, runni
 
 /// The store did not answer as hoped; the loop goes to ErrorWait.
 pub fn store_failed(worker: &WorkerId, call: &'static str, error: &StoreError) {
+    metrics::counter!("quell_store_failures_total", "call" => call).increment(1);
     tracing::warn!(
         worker = %worker.name, pid = worker.pid, from = call, to = WorkerState::ErrorWait.as_str(), %error,
         "worker.state"
@@ -119,4 +136,56 @@ pub fn schedules_applied(applied: &AppliedSchedules) {
     if put + unchanged + removed > 0 {
         tracing::info!(put, unchanged, removed, "schedules.applied");
     }
+}
+
+/// The store's totals of this moment, for whoever reads the numbers.
+pub fn totals(stats: &[QueueStats]) {
+    let mut sums: BTreeMap<&str, (Totals, u64, u64)> = BTreeMap::new();
+    for of in stats {
+        let sum = sums.entry(label(of.queue.as_str())).or_default();
+        let Totals { accepted, succeeded, dead, discarded, delayed, buffered, in_flight } = of.totals;
+        sum.0.accepted += accepted;
+        sum.0.succeeded += succeeded;
+        sum.0.dead += dead;
+        sum.0.discarded += discarded;
+        sum.0.delayed += delayed;
+        sum.0.buffered += buffered;
+        sum.0.in_flight += in_flight;
+        sum.1 += of.running;
+        sum.2 = sum.2.max(of.oldest_due_ms.unwrap_or(0));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+    for (queue, (totals, running, oldest)) in sums {
+        let set = |name: &'static str, value: u64| {
+            metrics::gauge!(name, "queue" => queue.to_owned()).set(value as f64)
+        };
+        set("quell_events_accepted", totals.accepted);
+        set("quell_events_succeeded", totals.succeeded);
+        set("quell_events_dead", totals.dead);
+        set("quell_events_discarded", totals.discarded);
+        set("quell_events_delayed", totals.delayed);
+        set("quell_events_buffered", totals.buffered);
+        set("quell_events_in_flight", totals.in_flight);
+        set("quell_lanes_running", running);
+        metrics::gauge!("quell_oldest_due_seconds", "queue" => queue.to_owned()).set(oldest as f64 / 1_000.0);
+    }
+}
+
+/// Queues that are counted by their own name. Without a configuration any name is a queue, and a label is for ever.
+const LABELS_MAX: usize = 100;
+
+/// A queue's name as a label: the first hundred have their own, all others are counted together.
+fn label(queue: &str) -> &'static str {
+    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(label) = known.get(queue) {
+        return label;
+    }
+    if known.len() >= LABELS_MAX {
+        return "other";
+    }
+    // A hundred short names live as long as the process.
+    let label: &'static str = Box::leak(queue.to_owned().into_boxed_str());
+    known.insert(label);
+    label
 }

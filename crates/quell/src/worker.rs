@@ -33,6 +33,7 @@ use crate::handlers;
 use crate::heartbeat::Heartbeats;
 use crate::maintenance::{self, SweepLog};
 use crate::observe;
+use crate::presence::{self, Presence};
 use crate::running::{Running, Surroundings, drive};
 
 /// Running handlers hear of what happens in the store at most this often; what each run makes of it is its driver's.
@@ -50,6 +51,12 @@ impl Shutdown {
 
     pub fn request(&self) {
         self.0.send_modify(|requests| *requests = requests.saturating_add(1));
+    }
+
+    /// Returns when it has been asked for.
+    pub async fn requested(&self) {
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = self.0.subscribe().wait_for(|asked| *asked > 0).await;
     }
 
     pub fn is_requested(&self) -> bool {
@@ -143,6 +150,22 @@ impl Worker {
         }
     }
 
+    /// What it tells of itself.
+    fn presence(&self) -> Presence {
+        let WorkerId { name, pid, .. } = &*self.id;
+        Presence {
+            worker: name.clone(),
+            pid: *pid,
+            id: self.id.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: WorkerState::Startup.as_str().to_owned(),
+            concurrency: self.settings.concurrency,
+            queues: self.queues(),
+            tenant: self.settings.tenant.clone(),
+            started_at: self.engine.time().wall(),
+        }
+    }
+
     /// Works until it is asked to stop (or, with `until_idle`, until nothing is left). Store errors never end it.
     /// Dropping the future abandons all runs; their leases expire.
     pub async fn run(self, shutdown: Shutdown) -> WorkerReport {
@@ -156,6 +179,7 @@ impl Worker {
         helpers.spawn(maintenance::retention(self.engine.clone()));
         helpers.spawn(maintenance::sources(self.engine.clone()));
         helpers.spawn(maintenance::schedules(self.engine.clone()));
+        helpers.spawn(presence::tell(self.engine.clone(), self.presence(), self.id.clone(), self.state()));
         let engine = self.engine.clone();
         let around = Surroundings { engine, store, heartbeats, stopping: CancellationToken::new() };
         let mut performer = Performer {

@@ -4,9 +4,11 @@
 //! their leases expire, and ends with 130 or 143. With `--processes N` this process works too and looks after N - 1
 //! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
 
+mod http;
 mod processes;
 mod show;
 mod start;
+mod systemd;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use clap::Args;
 use quell::config::{DurationText, Flags, HandlerSettings};
 use quell::quell_core::event::{QueueName, Tenant};
 use quell::worker::OwnHandler;
-use quell::{Engine, Shutdown, Worker, WorkerOptions};
+use quell::{Engine, Shutdown, Worker, WorkerOptions, WorkerReport};
 use tokio::sync::oneshot;
 
 use crate::args::{Global, LogFormat};
@@ -24,6 +26,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 
+use http::Http;
 use processes::Processes;
 use show::Show;
 
@@ -65,31 +68,71 @@ pub(crate) struct Staff {
     pub(crate) looked_after: bool,
 }
 
+/// What a process is started for.
+#[derive(Debug, Clone)]
+pub(crate) enum Task {
+    /// Workers alone; with `until_idle` they stop when nothing is left.
+    Work { until_idle: bool },
+    /// HTTP, and workers beside it unless `no_work`.
+    Serve { listen: Option<String>, no_work: bool },
+}
+
+impl Task {
+    fn until_idle(&self) -> bool {
+        matches!(self, Task::Work { until_idle: true })
+    }
+}
+
 pub(crate) async fn run(args: WorkArgs, global: &Global) -> Result<u8, Failure> {
-    employ(args.staff, args.until_idle, global).await
+    employ(args.staff, Task::Work { until_idle: args.until_idle }, global).await
 }
 
 /// Works until told to stop, or with `until_idle` until nothing is left.
-pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> Result<u8, Failure> {
+pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<u8, Failure> {
     // Before anything else, so that whoever sees the start line may send signals.
     let mut signals = Signals::listen()?;
     let flags = Flags {
         concurrency: staff.concurrency,
         grace: staff.grace,
         handler: staff.handler.clone(),
+        listen: match &task {
+            Task::Serve { listen, .. } => listen.clone(),
+            Task::Work { .. } => None,
+        },
         ..Flags::default()
     };
     let loaded = context::load(global, flags)?;
     let engine = context::open_patiently(&loaded).await?;
-    let worker = hire(&engine, &loaded, &staff, until_idle, global.log_format)?;
-    let processes = Processes::start(&staff, until_idle, global)?;
+    let http = match &task {
+        Task::Serve { .. } => Some(Http::bind(&engine).await?),
+        Task::Work { .. } => None,
+    };
+    let works = !matches!(task, Task::Serve { no_work: true, .. });
+    let worker = match works {
+        true => Some(hire(&engine, &loaded, &staff, task.until_idle(), global.log_format)?),
+        false => None,
+    };
+    let processes = Processes::start(&staff, task.until_idle(), global)?;
     if !staff.looked_after {
-        start::tell(&engine, &loaded, &worker, &staff, until_idle, global);
+        start::tell(&engine, &loaded, worker.as_ref(), http.as_ref(), &staff, task.until_idle(), global);
     }
     let mut abandoned_by_parent = staff.looked_after.then(parent_gone);
 
     let shutdown = Shutdown::new();
-    let mut work = tokio::spawn(worker.run(shutdown.clone()));
+    let http = http.map(|http| http.start(engine.settings().worker.grace));
+    systemd::ready();
+    let mut work = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            match worker {
+                Some(worker) => worker.run(shutdown).await,
+                None => {
+                    shutdown.requested().await;
+                    WorkerReport::default()
+                }
+            }
+        }
+    });
     let mut asked = 0;
     let mut code = 0;
     let report = loop {
@@ -100,6 +143,10 @@ pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> R
         };
         asked += 1;
         shutdown.request();
+        systemd::stopping();
+        if let Some(http) = &http {
+            http.stop();
+        }
         if let Some(stop) = stop {
             processes.signal(stop);
             if asked > 1 {
@@ -110,6 +157,9 @@ pub(crate) async fn employ(staff: Staff, until_idle: bool, global: &Global) -> R
             output::say("stopping: running handlers finish or are handed back; once more stops at once");
         }
     };
+    if let Some(http) = http {
+        asked += http.join(&mut signals, asked).await;
+    }
     let unclean = processes.join(&mut signals, asked).await;
     let report =
         report.map_err(|e| Failure::new(crate::failure::FAILED, format!("the worker ended: {e}")))?;

@@ -37,7 +37,6 @@ use crate::clock::Tick;
 use crate::error::{ErrorKind, StoreError, StoreResult};
 use crate::lease;
 use crate::lifecycle::RunState;
-use crate::limits;
 use crate::outcome::{Outcome, Verdict};
 use crate::store::{ExtendRequest, Extended, SettleRequest, Settled};
 
@@ -372,30 +371,8 @@ impl RunDriver {
 
     /// Fixes what will be settled. Nothing changes it afterwards.
     fn decide(&mut self, outcome: Outcome) {
-        let Outcome { verdict, error, result, usage, if_head, events, source } = outcome.bounded();
-        let retry = &self.settings.retry;
-        let (verdict, delay) = match verdict {
-            Verdict::Retry { after: Some(after) } => {
-                let after = after.min(limits::RETRY_AFTER_MAX);
-                (Verdict::Retry { after: Some(after) }, after)
-            }
-            Verdict::Retry { after: None } => (verdict, retry.delay(self.ticket.retries, self.chance)),
-            Verdict::Release => (verdict, retry.base),
-            // Treated as a retry when there is nothing to give way to.
-            Verdict::Interrupted | Verdict::Superseded => {
-                (verdict, retry.delay(self.ticket.retries, self.chance))
-            }
-            Verdict::Succeeded | Verdict::Failed => (verdict, Duration::ZERO),
-        };
-        let RunTicket { run_id, token, .. } = self.ticket;
-        let asked = SettleRequest::new(run_id, token, verdict);
-        let mut report = SettleRequest { delay, error, result, usage, if_head, events, source, ..asked };
-        // Trying again would carry the same: nothing of it can be stored, and dropping it would lose work in silence.
-        if let Err(problem) = report.check() {
-            let text = format!("the outcome carries events that cannot be stored: {}", problem.detail);
-            let failed = SettleRequest::new(run_id, token, Verdict::Failed);
-            report = SettleRequest { error: Some(text), usage: report.usage, source, ..failed };
-        }
+        let RunTicket { run_id, token, retries, .. } = self.ticket;
+        let report = SettleRequest::of(run_id, token, outcome, &self.settings.retry, retries, self.chance);
         self.report = Some(report);
         if self.phase == RunPhase::Claiming {
             self.report_phase();

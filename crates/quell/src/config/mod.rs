@@ -45,7 +45,7 @@ use quell_core::store::RunPolicy;
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig,
-    SourceConfig, WindowConfig, WindowParts, WorkerConfig,
+    ServerConfig, SourceConfig, WindowConfig, WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use store::{StoreChoice, StoreKind, StoreUrl};
@@ -60,6 +60,9 @@ pub struct Settings {
     pub store: StoreChoice,
     /// `host:port`, checked.
     pub listen: String,
+    /// A second `host:port` for everything but events in and work out.
+    pub admin_listen: Option<String>,
+    pub server: ServerSettings,
     pub worker: WorkerSettings,
     /// Finished runs, their events, ids and audit are kept this long.
     pub retention: Duration,
@@ -130,6 +133,28 @@ impl fmt::Display for Origin {
             Origin::Default => write!(f, "default"),
         }
     }
+}
+
+/// How the HTTP server behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Names under which it may be asked for, besides loopback's own.
+    pub hosts: Vec<String>,
+    /// Connections at once.
+    pub connections: usize,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        ServerSettings { hosts: Vec::new(), connections: ServerSettings::CONNECTIONS_DEFAULT }
+    }
+}
+
+impl ServerSettings {
+    /// A thousand pull workers that wait still leave room.
+    pub const CONNECTIONS_DEFAULT: usize = 4_096;
+    /// Descriptors of a process are few.
+    pub const CONNECTIONS_MAX: usize = 65_536;
 }
 
 /// How a worker process behaves, whatever its queues.

@@ -26,9 +26,14 @@ pub struct Config {
     /// The address of the HTTP server, `"host:port"`. Environment `QUELL_LISTEN`; `PORT` replaces only the port; flag
     /// `--listen`. Default `"127.0.0.1:7717"`.
     pub listen: Option<Written<String>>,
+    /// A second address, `"host:port"`: then the dashboard, the metrics and everything that looks or steers are only there,
+    /// and `listen` takes events in and hands work out. Environment `QUELL_ADMIN_LISTEN`. Default: none.
+    pub admin_listen: Option<Written<String>>,
     /// How long finished runs, their events, ids and audit records are kept, `"1h"` at the least: within it a repeated
     /// event id is a duplicate. Environment `QUELL_RETENTION`. Default `"7d"`.
     pub retention: Option<Written<DurationText>>,
+    /// How the HTTP server behaves.
+    pub server: ServerConfig,
     /// How a worker process behaves, whatever its queues.
     pub worker: WorkerConfig,
     /// The queues by name (`a-z`, `0-9`, `.`, `_`, `-`, at most 64 characters). With a configuration file only these
@@ -49,8 +54,6 @@ pub struct Config {
     #[schemars(skip)]
     pub(super) endpoints: Later,
     #[schemars(skip)]
-    pub(super) admin_listen: Later,
-    #[schemars(skip)]
     pub(super) chat: Later,
     #[schemars(skip)]
     pub(super) notify: Later,
@@ -61,6 +64,20 @@ impl Config {
     pub fn parse(text: &str, file_name: &str) -> Result<Config, ConfigError> {
         toml::from_str(text).map_err(|e| ConfigError::from_toml(&e, &SourceText::new(file_name, text)))
     }
+}
+
+/// `[server]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Names under which the server may be asked for, besides `localhost` and its addresses: `["queue.example.org"]`. On
+    /// loopback every other name is refused, so that a web page cannot reach the server by a name of its own; on another
+    /// address none means any. Default `[]`.
+    pub hosts: Option<Written<Vec<String>>>,
+    /// Connections at once, 1 to 65536; one more is told to try again later. Environment `QUELL_SERVER_CONNECTIONS`.
+    /// Default `4096`.
+    #[schemars(range(min = 1, max = 65536))]
+    pub connections: Option<Written<i64>>,
 }
 
 /// `[worker]`

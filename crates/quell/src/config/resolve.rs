@@ -15,15 +15,15 @@ use quell_core::limits;
 use super::error::{ConfigError, Place, distance};
 use super::policy::attach_notify;
 use super::queue::{QueueSources, resolve_queue};
-use super::raw::{QueueConfig, WorkerConfig};
+use super::raw::{QueueConfig, ServerConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
 use super::source::resolve_source;
 use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
-    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings, Settings, SettingsInput,
-    WorkerSettings,
+    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings, ServerSettings, Settings,
+    SettingsInput, WorkerSettings,
 };
 
 /// The longest of the small waits of a worker; more is a mistake.
@@ -34,9 +34,11 @@ const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Queues whose defaults differ, because they stand for older systems with names of their own in the environment.
 const SPECIAL_QUEUES: [&str; 2] = ["collect", "transcripts"];
 /// Every environment variable of ours that is read here, to recognise misspelt ones.
-const ENV_NAMES: [&str; 9] = [
+const ENV_NAMES: [&str; 11] = [
     "QUELL_STORE",
     "QUELL_LISTEN",
+    "QUELL_ADMIN_LISTEN",
+    "QUELL_SERVER_CONNECTIONS",
     "QUELL_RETENTION",
     "QUELL_WORKER_ID",
     "QUELL_WORKER_CONCURRENCY",
@@ -53,11 +55,7 @@ impl Settings {
         let has_file = config.is_some();
         let config = config.unwrap_or_default();
         let mut r = Resolver { source, env: input.env, explained: Vec::new() };
-        for (later, name) in [
-            (&config.endpoints, "[endpoints]"),
-            (&config.admin_listen, "admin_listen"),
-            (&config.chat, "[chat]"),
-        ] {
+        for (later, name) in [(&config.endpoints, "[endpoints]"), (&config.chat, "[chat]")] {
             r.refuse_later(later, name)?;
         }
         if let Some(written) = &config.notify {
@@ -68,6 +66,8 @@ impl Settings {
 
         let store = r.store(&input.flags, config.store)?;
         let listen = r.listen(&input.flags, config.listen)?;
+        let admin_listen = r.admin_listen(config.admin_listen)?;
+        let server = r.server(config.server)?;
         let retention = r.duration(
             "retention",
             None,
@@ -117,6 +117,8 @@ impl Settings {
         Ok(Settings {
             store,
             listen,
+            admin_listen,
+            server,
             worker,
             retention,
             queues,
@@ -183,6 +185,39 @@ impl Resolver<'_> {
         check_address(&found.value).map_err(|problem| self.error(&found, problem))?;
         self.note("listen", &found.value, &found.origin);
         Ok(found.value)
+    }
+
+    fn admin_listen(&mut self, file: Option<Written<String>>) -> Result<Option<String>, ConfigError> {
+        let Some(found) = self.given(&["QUELL_ADMIN_LISTEN"], |text| Ok(text.to_owned()), file)? else {
+            self.note("admin_listen", "none", &Origin::Default);
+            return Ok(None);
+        };
+        check_address(&found.value).map_err(|problem| self.error(&found, problem))?;
+        self.note("admin_listen", &found.value, &found.origin);
+        Ok(Some(found.value))
+    }
+
+    fn server(&mut self, file: ServerConfig) -> Result<ServerSettings, ConfigError> {
+        let (most, usual) = (ServerSettings::CONNECTIONS_MAX, ServerSettings::CONNECTIONS_DEFAULT);
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let hosts = match file.hosts {
+            Some(written) => self.placed(written),
+            None => Found { value: Vec::new(), origin: Origin::Default, span: 0..0 },
+        };
+        let odd =
+            |host: &&String| host.is_empty() || host.contains(|c: char| !c.is_ascii_graphic() || c == '/');
+        if let Some(host) = hosts.value.iter().find(odd) {
+            return Err(self.error(
+                &hosts,
+                format!("{host:?} is not the name of a host, such as \"queue.example.org\""),
+            ));
+        }
+        self.note("server.hosts", format!("{:?}", hosts.value), &hosts.origin);
+        let names = ["QUELL_SERVER_CONNECTIONS"];
+        let bounds = 1..=number(most);
+        let connections =
+            self.integer("server.connections", None, &names, file.connections, number(usual), bounds)?;
+        Ok(ServerSettings { hosts: hosts.value, connections: usize::try_from(connections).unwrap_or(usual) })
     }
 
     fn worker(&mut self, flags: &Flags, file: WorkerConfig) -> Result<WorkerSettings, ConfigError> {

@@ -7,8 +7,8 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use super::raw::{
-    BreakerConfig, Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, SourceConfig,
-    WindowParts, WorkerConfig,
+    BreakerConfig, Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, ServerConfig,
+    SourceConfig, WindowParts, WorkerConfig,
 };
 
 /// The JSON Schema of `quell.toml`, for editors.
@@ -27,6 +27,7 @@ pub fn template() -> &'static str {
 pub fn reference() -> String {
     let mut page = String::new();
     page.push_str(&table::<Config>("Top level"));
+    page.push_str(&table::<ServerConfig>("`[server]`"));
     page.push_str(&table::<WorkerConfig>("`[worker]`"));
     page.push_str(&table::<QueueConfig>("`[queues.NAME]`"));
     page.push_str(&table::<WindowParts>("`window = { … }`"));

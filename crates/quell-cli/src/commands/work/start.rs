@@ -6,7 +6,7 @@ use quell::quell_core::store::Durability;
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, Worker};
 
-use super::Staff;
+use super::{Http, Staff};
 use crate::args::Global;
 use crate::context::Loaded;
 use crate::output;
@@ -17,7 +17,8 @@ const QUEUES_LISTED: usize = 8;
 pub(super) fn tell(
     engine: &Engine,
     loaded: &Loaded,
-    worker: &Worker,
+    worker: Option<&Worker>,
+    http: Option<&Http>,
     staff: &Staff,
     until_idle: bool,
     global: &Global,
@@ -32,16 +33,27 @@ pub(super) fn tell(
     output::say(format!("{} {} works on {} ({why}), {durability}", "quell".bold(), version(), store.url));
     let say = |name: &str, text: String| output::say(format!("  {}  {text}", format!("{name:7}").dimmed()));
 
-    let (queues, example) = queues(loaded, worker, engine);
-    for (place, text) in queues.into_iter().enumerate() {
-        say(if place == 0 { "queues" } else { "" }, text);
+    if let Some(http) = http {
+        let pages = http.admin_address().unwrap_or_else(|| http.address());
+        say("http", format!("http://{} takes events in and hands work out", http.address()));
+        say("", format!("{} is the dashboard", format!("http://{pages}/").cyan()));
     }
-    let processes = match staff.processes {
-        1 => String::new(),
-        n => format!(", {n} processes"),
-    };
-    let (id, lanes) = (worker.id(), settings.worker.concurrency);
-    say("worker", format!("{} pid {}, {lanes} keys at once{processes}", id.name, id.pid));
+    let mut example = http.map(|_| "hello".to_owned()).filter(|_| loaded.file.is_none());
+    if let Some(worker) = worker {
+        let (queues, first) = queues(loaded, worker, engine);
+        example = example.or(first);
+        for (place, text) in queues.into_iter().enumerate() {
+            say(if place == 0 { "queues" } else { "" }, text);
+        }
+        let processes = match staff.processes {
+            1 => String::new(),
+            n => format!(", {n} processes"),
+        };
+        let (id, lanes) = (worker.id(), settings.worker.concurrency);
+        say("worker", format!("{} pid {}, {lanes} keys at once{processes}", id.name, id.pid));
+    } else {
+        say("worker", "none: `quell work` runs the handlers elsewhere".to_owned());
+    }
     if until_idle {
         return;
     }

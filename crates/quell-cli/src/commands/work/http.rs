@@ -1,0 +1,82 @@
+//! The HTTP server beside the workers of a process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quell::Engine;
+use quell_server::{ServeError, Server, ServerOptions};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::{self, Failure};
+use crate::signals::Signals;
+
+/// Listens, and answers when it is started.
+pub(super) struct Http(Server);
+
+impl Http {
+    pub(super) async fn bind(engine: &Engine) -> Result<Self, Failure> {
+        let settings = engine.settings();
+        let options = ServerOptions {
+            listen: settings.listen.clone(),
+            admin_listen: settings.admin_listen.clone(),
+            hosts: settings.server.hosts.clone(),
+            connections: settings.server.connections,
+        };
+        // What is counted before anybody asks for it is counted, too.
+        quell_server::recorder().map_err(|e| Failure::new(failure::FAILED, format!("metrics: {e}")))?;
+        Server::bind(engine.clone(), options).await.map(Http).map_err(refused)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    pub(super) fn admin_address(&self) -> Option<SocketAddr> {
+        self.0.admin_address()
+    }
+
+    pub(super) fn start(self, grace: Duration) -> Serving {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(self.0.run(stop.clone(), grace));
+        Serving { task, stop }
+    }
+}
+
+fn refused(error: ServeError) -> Failure {
+    match error {
+        ServeError::Store(error) => error.into(),
+        ServeError::NoTokens { .. } | ServeError::Listen { .. } => {
+            Failure::new(failure::USAGE, error.to_string())
+        }
+    }
+}
+
+/// A server at work.
+pub(super) struct Serving {
+    task: JoinHandle<bool>,
+    stop: CancellationToken,
+}
+
+impl Serving {
+    /// Nothing new is accepted, and what is under way is finished.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits for its end; another signal ends it at once. The answer is how many came.
+    pub(super) async fn join(mut self, signals: &mut Signals, asked: u32) -> u32 {
+        self.stop.cancel();
+        if asked > 1 {
+            self.task.abort();
+            return 0;
+        }
+        tokio::select! {
+            _ = &mut self.task => 0,
+            _ = signals.next() => {
+                self.task.abort();
+                1
+            }
+        }
+    }
+}

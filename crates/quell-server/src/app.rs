@@ -1,0 +1,53 @@
+//! What all requests of a server share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use quell::Engine;
+use quell::clock::{RealTime, Time};
+use quell::quell_core::clock::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::TokenBook;
+use crate::claims::ClaimBook;
+use crate::polls::Polls;
+use crate::stream::Stream;
+
+/// What all requests of a server share.
+pub(crate) struct App {
+    pub(crate) engine: Engine,
+    pub(crate) tokens: TokenBook,
+    pub(crate) claims: ClaimBook,
+    pub(crate) polls: Polls,
+    pub(crate) stream: Arc<Stream>,
+    /// Names under which a server on loopback may be asked for; nothing means any.
+    pub(crate) hosts: Option<BTreeSet<String>>,
+    /// Rings when the server is to end: those who wait for something answer at once.
+    pub(crate) stop: CancellationToken,
+    time: RealTime,
+}
+
+impl App {
+    pub(crate) fn new(
+        engine: Engine,
+        tokens: TokenBook,
+        hosts: Option<BTreeSet<String>>,
+        stop: CancellationToken,
+    ) -> Self {
+        App {
+            stream: Stream::new(engine.clone(), stop.clone()),
+            engine,
+            tokens,
+            claims: ClaimBook::default(),
+            polls: Polls::default(),
+            hosts,
+            stop,
+            time: RealTime::new(),
+        }
+    }
+
+    /// The host's wall clock, for what is not the store's business: tokens and logins.
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.time.wall()
+    }
+}

@@ -1,0 +1,138 @@
+//! Is it alive, is it ready, what does it count: `/healthz`, `/readyz`, `/metrics`.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, Request, StatusCode, header};
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use quell::clock::{self, Stopwatch};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::error::{Answer, Problem, ProblemDocument};
+use crate::json;
+
+/// A store that does not answer within this time is not there.
+const READY_TIME: Duration = Duration::from_secs(3);
+/// Seconds, for everything that is measured.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Alive {
+    status: &'static str,
+    version: &'static str,
+}
+
+/// The process is there. Says nothing about the store.
+#[utoipa::path(
+    get, path = "/healthz", operation_id = "healthz", tag = "health",
+    responses((status = 200, description = "Alive", body = Alive)),
+    security(()),
+)]
+pub(crate) async fn healthz() -> Response {
+    json(&Alive { status: "alive", version: env!("CARGO_PKG_VERSION") })
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ready {
+    status: &'static str,
+    store: &'static str,
+    schema: u32,
+}
+
+/// The store answers and its schema is one that this program knows; not while the server is stopping.
+#[utoipa::path(
+    get, path = "/readyz", operation_id = "readyz", tag = "health",
+    responses(
+        (status = 200, description = "Ready", body = Ready),
+        (status = 503, description = "Not now", body = ProblemDocument, content_type = "application/problem+json"),
+    ),
+    security(()),
+)]
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer<Response> {
+    if app.stop.is_cancelled() {
+        return Err(Problem::unavailable("the server is stopping"));
+    }
+    let health = tokio::time::timeout(READY_TIME, app.engine.health()).await;
+    match health {
+        Ok(Ok(health)) => {
+            let about = health.description;
+            Ok(json(&Ready { status: "ready", store: about.kind, schema: about.schema }))
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Problem::unavailable("the store did not answer in time")),
+    }
+}
+
+/// What the process counts, for the whole process: one recorder, however many servers a test starts in it.
+pub fn recorder() -> Result<&'static PrometheusHandle, BuildError> {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    if let Some(handle) = HANDLE.get() {
+        return Ok(handle);
+    }
+    let handle = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
+    Ok(HANDLE.get_or_init(|| handle))
+}
+
+/// Prometheus text: counters of this process, and the store's totals of this moment.
+#[utoipa::path(
+    get, path = "/metrics", operation_id = "metrics", tag = "health",
+    responses((status = 200, description = "Prometheus text", body = String, content_type = "text/plain")),
+    security(("token" = ["read"])),
+)]
+pub(crate) async fn metrics_text(State(app): State<Arc<App>>) -> Answer<Response> {
+    let broken = |error: BuildError| {
+        tracing::error!(%error, "metrics");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "metrics",
+            "this process counts nothing; its log says why",
+        )
+    };
+    let handle = recorder().map_err(broken)?;
+    metrics::gauge!("quell_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    match tokio::time::timeout(READY_TIME, app.engine.stats()).await {
+        Ok(Ok(stats)) => quell::observe::totals(&stats),
+        _ => metrics::counter!("quell_store_unreadable_total").increment(1),
+    }
+    handle.run_upkeep();
+    let mut response = handle.render().into_response();
+    let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    Ok(response)
+}
+
+/// Counts and times every request by its route, never by its target.
+pub(crate) async fn measure(request: Request<Body>, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
+    let method = request.method().as_str().to_owned();
+    let started = Stopwatch::start();
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    let class = match status {
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    };
+    metrics::counter!("quell_http_requests_total", "route" => route.clone(), "status" => class).increment(1);
+    metrics::histogram!("quell_http_request_seconds", "route" => route.clone())
+        .record(started.elapsed().as_secs_f64());
+    tracing::debug!(method, route, status, ms = started.elapsed().as_millis(), "http.request");
+    response
+}
+
+/// Counters that nobody reads must not grow: the exporter folds what it has sampled.
+pub(crate) async fn upkeep() {
+    loop {
+        clock::sleep(Duration::from_secs(5)).await;
+        if let Ok(handle) = recorder() {
+            handle.run_upkeep();
+        }
+    }
+}

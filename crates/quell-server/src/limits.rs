@@ -1,0 +1,58 @@
+//! Every bound of the server, each with its reason. Bounds of events and runs are the engine's (`quell_core::limits`).
+
+use std::time::Duration;
+
+/// A request's head must be here after this long, also the first one of a connection; an idle connection is closed then.
+/// A client that sends a byte a second does not hold a place for long.
+pub const HEAD_TIME: Duration = Duration::from_secs(10);
+/// The whole head of a request: names, values and the target.
+pub const HEAD_BYTES: usize = 16 * 1024;
+/// Header fields of a request: browsers and proxies send about twenty.
+pub const HEADERS: usize = 64;
+/// The target of a request; keys of 512 bytes may be percent-encoded three times as long.
+pub const TARGET_BYTES: usize = 4 * 1024;
+/// A body: as many payload bytes as one append may carry.
+pub const BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Bodies of requests that are not events: filters and verdicts. A step's value and a run's result fit.
+pub const SMALL_BODY_BYTES: usize = 1024 * 1024;
+/// A body that pauses for this long, or takes longer altogether without reaching [`BODY_RATE`], is given up.
+pub const BODY_PAUSE: Duration = Duration::from_secs(10);
+/// Bytes per second that a body must reach on average once it has taken [`BODY_PAUSE`].
+pub const BODY_RATE: u64 = 1024;
+/// A reader of an answer that takes nothing for this long is gone.
+pub const WRITE_TIME: Duration = Duration::from_secs(30);
+/// Streams of one HTTP/2 connection at once.
+pub const STREAMS: u32 = 128;
+/// Streams that a client may reset before they are answered: beyond it, it is an attack.
+pub const RESETS: usize = 64;
+/// How long a connection of HTTP/2 may be silent before it is asked whether it still is there, and for an answer.
+pub const PING_EVERY: Duration = Duration::from_secs(20);
+/// Long polls and waits are answered after this long at the latest: proxies give up after a minute.
+pub const WAIT_MAX: Duration = Duration::from_secs(55);
+/// Runs that one claim may take over HTTP: their envelopes are one answer.
+pub const CLAIM_MAX: usize = 100;
+/// Lines of a stream of events that are stored in one transaction.
+pub const NDJSON_LINES: usize = 500;
+/// Payload bytes of such a group.
+pub const NDJSON_BYTES: usize = 1024 * 1024;
+/// Claims that the server remembers the lane and the lease of; what it has forgotten it looks up.
+pub const CLAIMS_REMEMBERED: usize = 100_000;
+/// Lanes or runs that one bulk action takes; the answer says whether there is more.
+pub const BULK_MAX: usize = 1_000;
+/// How old the list of tokens may be: so long a token that was taken away still works.
+pub const TOKENS_AGE: Duration = Duration::from_secs(2);
+/// Transitions that are kept for a reader of the stream who is slow or comes back.
+pub const STREAM_KEPT: usize = 1_024;
+/// The stream looks at the store at most this often.
+pub const STREAM_EVERY: Duration = Duration::from_millis(250);
+/// Streams at once: each is a connection that never ends.
+pub const STREAMS_MAX: usize = 256;
+/// A wrong token costs its address a pause that doubles from the first to the last of these.
+pub const GUESS_PAUSE: Duration = Duration::from_millis(500);
+pub const GUESS_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Wrong tokens of one address that cost nothing: a misspelt one in a loop of a program is common.
+pub const GUESSES_FREE: u32 = 10;
+/// Addresses that are remembered for that.
+pub const GUESSERS: usize = 10_000;
+/// A login of the dashboard lasts this long.
+pub const SESSION: Duration = Duration::from_secs(12 * 3600);

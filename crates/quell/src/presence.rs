@@ -1,0 +1,82 @@
+//! Who works here: each worker tells of itself, and all that share a store can be listed.
+//!
+//! A word on the shelf `workers`, renewed well before it expires; a worker that died is gone from the list half a minute
+//! later. It decides nothing: leases do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::batch::WorkerId;
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::event::{QueueName, Tenant};
+use quell_core::shelf::Shelf;
+use quell_core::step::WorkerState;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::engine::Engine;
+
+/// How often a worker tells of itself.
+const EVERY: Duration = Duration::from_secs(10);
+/// How long that is believed.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// What a worker tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Presence {
+    /// `WORKER_ID` or the host name.
+    pub worker: String,
+    pub pid: u32,
+    /// The id of this start of it, as in listings of runs.
+    pub id: String,
+    pub version: String,
+    /// What its loop does.
+    pub state: String,
+    /// Keys that it works on at once, at the most.
+    pub concurrency: usize,
+    /// Only these; missing means every queue there is.
+    pub queues: Option<Vec<QueueName>>,
+    /// Only keys of this tenant.
+    pub tenant: Option<Tenant>,
+    pub started_at: Timestamp,
+}
+
+impl Engine {
+    /// The workers of this store that were heard of lately, and when.
+    pub async fn workers(&self) -> StoreResult<Vec<(Presence, Timestamp)>> {
+        let documents = self.documents(Shelf::Workers).await?;
+        // One that a newer program wrote may be unreadable; it is not worth an error.
+        let read = documents.into_iter().filter_map(|document| {
+            let presence = serde_json::from_value(document.body).ok()?;
+            Some((presence, document.put_at))
+        });
+        Ok(read.collect())
+    }
+}
+
+/// Tells of a worker until it is dropped. A store that is away is told later.
+pub(crate) async fn tell(
+    engine: Engine,
+    mut about: Presence,
+    id: Arc<WorkerId>,
+    mut state: watch::Receiver<WorkerState>,
+) {
+    let name = id.to_string();
+    loop {
+        let now = *state.borrow_and_update();
+        about.state = now.as_str().to_owned();
+        if now == WorkerState::Stopped {
+            let _ = engine.remove_document(Shelf::Workers, &name).await;
+            return;
+        }
+        if let Ok(body) = serde_json::to_value(&about)
+            && let Err(error) = engine.put_document(Shelf::Workers, &name, body, Some(BELIEVED), false).await
+        {
+            tracing::debug!(%error, "a worker could not tell of itself");
+        }
+        clock::sleep(EVERY).await;
+    }
+}
