@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quell_core::copy::Portable;
 use quell_core::store::Store;
 
 pub mod append;
@@ -91,6 +92,11 @@ pub trait World: Send + Sync {
 
     /// Closes everything and opens it again: what a restart sees. [`World::store`] gives the new handle afterwards.
     async fn reopen(&self) -> Arc<dyn Store>;
+
+    /// The same data as a copy sees them; nothing when this store has no such side.
+    fn portable(&self) -> Option<Arc<dyn Portable>> {
+        None
+    }
 
     /// True when real time passes too. Then exact instants are compared with a tolerance.
     fn clock_runs(&self) -> bool;

@@ -1,6 +1,6 @@
 //! Small documents beside the lanes: put, replaced, removed, listed, gone in time, and bounded.
 //!
-//! That a sealed store refuses to change them and that a copy takes them along is in [`crate::copy`].
+//! That a copy takes them along is in [`crate::copy`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,9 +139,17 @@ pub async fn a_sweep_takes_away_what_is_over_and_nothing_else(world: &dyn World)
     assert_eq!(named(&*store, Shelf::Workers).await, left);
 }
 
-/// Puts all names, many at once and by two handles.
+/// Fills a shelf: as a copy does where that is possible, because ten thousand commits one after the other take their time;
+/// otherwise many at once and by two handles.
 async fn fill(world: &dyn World, shelf: Shelf, count: usize, ttl: Option<Duration>) {
     const TASKS: usize = 16;
+    if let Some(portable) = world.portable() {
+        let mut frame = portable.frame().await.expect("reads are answered");
+        let (put_at, expires_at) = (frame.now, ttl.map(|ttl| frame.now.after(ttl)));
+        let document = |n| Document { name: format!("d{n:05}"), body: json!(n), put_at, expires_at };
+        frame.documents = (0..count).map(|n| (shelf, document(n))).collect();
+        return portable.take_frame(&frame).await.expect("it is filled");
+    }
     let handles = [world.store(), world.another().await];
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -243,6 +251,29 @@ pub async fn documents_survive_a_restart(world: &dyn World) {
     assert_eq!(documents(&*store, Shelf::Tokens).await, before);
     refused(first(&*store, "ada", json!(1), None).await, ErrorKind::Conflict);
     first(&*store, "bob", json!(1), None).await.expect("it was removed");
+}
+
+pub async fn a_sealed_store_lists_its_shelves_and_changes_nothing(world: &dyn World) {
+    let Some(portable) = world.portable() else { return };
+    let store = world.store();
+    put_document(&*store, Shelf::Tokens, "ada", json!(1), None).await;
+    put_document(&*store, Shelf::Tokens, "old", json!(1), Some(secs(10))).await;
+    world.advance(secs(20)).await;
+    portable.seal(Some("bob")).await.expect("it is sealed");
+    let remove = |name: &str| ShelfAction::Remove { name: name.to_owned() };
+    let put = |name: &str, only_new: bool| {
+        let (name, body) = (name.to_owned(), json!(2));
+        ShelfAction::Put { name, body, ttl: None, only_new }
+    };
+    let all = [put("new", false), put("ada", false), put("ada", true), put("old", true)];
+    for action in all.into_iter().chain(["ada", "old", "nobody"].map(remove)) {
+        let answer = store.shelf(ShelfRequest { shelf: Shelf::Tokens, action }).await;
+        let error = refused(answer, ErrorKind::Unavailable);
+        assert!(error.detail.contains("sealed by bob"), "{error}");
+    }
+    assert_eq!(named(&*store, Shelf::Tokens).await, ["ada"]);
+    portable.seal(None).await.expect("the seal is lifted");
+    assert!(remove_document(&*store, Shelf::Tokens, "ada").await);
 }
 
 pub async fn of_many_who_want_to_be_the_first_exactly_one_is(world: &dyn World) {

@@ -513,6 +513,7 @@ macro_rules! store_suite {
                 a_document_over_a_limit_is_refused_and_nothing_is_stored
                 names_and_json_survive_exactly
                 documents_survive_a_restart
+                a_sealed_store_lists_its_shelves_and_changes_nothing
                 of_many_who_want_to_be_the_first_exactly_one_is
             }
         }

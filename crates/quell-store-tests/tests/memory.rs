@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quell_core::clock::{ManualClock, Timestamp};
+use quell_core::copy::Portable;
 use quell_core::memory::MemoryStore;
 use quell_core::store::Store;
 use quell_store_tests::{Harness, World, store_suite};
@@ -41,6 +42,10 @@ impl World for MemoryWorld {
 
     async fn reopen(&self) -> Arc<dyn Store> {
         self.store.clone()
+    }
+
+    fn portable(&self) -> Option<Arc<dyn Portable>> {
+        Some(self.store.clone())
     }
 
     fn clock_runs(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quell_core::copy::Portable;
 use quell_core::store::Store;
 use quell_store_postgres::{Options, PostgresStore};
 use quell_store_tests::World;
@@ -81,6 +82,10 @@ impl World for Schema {
         let store = open(&self.url).await;
         self.open.lock().expect("no test panics while it is locked").push(store.clone());
         store
+    }
+
+    fn portable(&self) -> Option<Arc<dyn Portable>> {
+        Some(self.first())
     }
 
     fn clock_runs(&self) -> bool {

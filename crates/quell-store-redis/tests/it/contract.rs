@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quell_core::copy::Portable;
 use quell_core::store::Store;
 use quell_store_redis::{Options, RedisStore};
 use quell_store_tests::{Harness, World};
@@ -63,6 +64,10 @@ impl World for PrefixWorld {
     async fn reopen(&self) -> Arc<dyn Store> {
         self.open.lock().expect("no test panics while it is locked").clear();
         self.open().await
+    }
+
+    fn portable(&self) -> Option<Arc<dyn Portable>> {
+        Some(self.first())
     }
 
     fn clock_runs(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quell_core::copy::Portable;
 use quell_core::store::Store;
 use quell_store_sqlite::SqliteStore;
 use quell_store_tests::{Harness, World};
@@ -54,6 +55,10 @@ impl World for FileWorld {
         let store = SqliteStore::open(&self.path).expect("the file opens again");
         self.open.lock().expect("no test panics while it is locked").push(store.clone());
         store
+    }
+
+    fn portable(&self) -> Option<Arc<dyn Portable>> {
+        Some(self.first())
     }
 
     fn clock_runs(&self) -> bool {

@@ -1,7 +1,5 @@
 //! Shelves through the engine: unknown answers are resolved, and only what is ours counts as ours.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up may panic")]
-
 use std::time::Duration;
 
 use quell::Queue;
