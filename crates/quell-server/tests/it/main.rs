@@ -1,0 +1,4 @@
+//! The server over real HTTP.
+
+mod document;
+mod support;
