@@ -285,6 +285,7 @@ pub fn document() -> String {
 
 fn text_of(mut document: utoipa::openapi::OpenApi) -> String {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    openapi::add_common_answers(&mut document);
     let mut text = document.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text

@@ -18,6 +18,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("postgresql", postgres("postgres").and_then(|_| postgres("initdb"))),
         ("pgbouncer", pgbouncer()),
         ("redis-server", redis()),
+        ("python3-venv", python()),
+        ("nodejs", find("node", "Node.js", Vec::new())),
     ];
     found.into_iter().filter(|(_, program)| program.is_err()).map(|(package, _)| package).collect()
 }
@@ -32,6 +34,18 @@ pub(crate) fn pgbouncer() -> io::Result<PathBuf> {
 
 pub(crate) fn redis() -> io::Result<PathBuf> {
     find("redis-server", "Redis", Vec::new())
+}
+
+/// With the parts that Debian packs separately: workers in Python and the tools of `cargo xtask test` need them.
+fn python() -> io::Result<PathBuf> {
+    let program = find("python3", "Python", Vec::new())?;
+    let mut ask = std::process::Command::new(&program);
+    let answer = ask.args(["-c", "import ensurepip, venv"]).output()?;
+    if answer.status.success() {
+        return Ok(program);
+    }
+    let text = format!("Python has no module `venv`; install it with: {INSTALL}");
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
 /// The programs' folders of all installed versions, newest first.
