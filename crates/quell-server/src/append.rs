@@ -28,7 +28,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Answer, Problem, ProblemDocument};
-use crate::{Path, body, cloudevents, json, limits};
+use crate::{Path, body, cloudevents, depth, json, limits};
 
 /// Header fields of a request that travel with its events.
 const KEPT_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
@@ -177,10 +177,18 @@ pub(crate) async fn append(
 }
 
 async fn store(app: &App, events: Vec<Incoming>) -> Answer<Response> {
-    let receipts = app.engine.append(events).await.map_err(too_much)?;
+    let receipts = append_checked(app, events).await?;
     let mut response = json(&Receipts { receipts });
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
+}
+
+async fn append_checked(app: &App, events: Vec<Incoming>) -> Answer<Vec<Receipt>> {
+    if let Some(first) = events.first() {
+        let queue = app.engine.queue(&first.lane.queue)?;
+        depth::check(app, &queue, events.iter().map(|event| &event.lane.tenant)).await?;
+    }
+    app.engine.append(events).await.map_err(too_much)
 }
 
 /// A limit that an append meets is one of size.
@@ -394,17 +402,17 @@ impl Lines {
 /// One transaction for all; when it was refused as a whole, each line is tried by itself.
 async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line> {
     let good: Vec<Incoming> = read.iter().filter_map(|(_, event)| event.as_ref().ok().cloned()).collect();
-    let together = if good.is_empty() { Ok(Vec::new()) } else { app.engine.append(good).await };
+    let together = append_checked(app, good).await;
     let mut lines = Vec::with_capacity(read.len());
     let mut receipts = together.map(Vec::into_iter);
     for (line, event) in read {
         let stored = match (event, &mut receipts) {
             (Err(problem), _) => Err(problem),
             (Ok(_), Ok(receipts)) => Ok(receipts.next()),
-            (Ok(_), Err(quell::EngineError::Store(e))) if e.is_temporary() => Err(Problem::from(e.clone())),
+            (Ok(_), Err(problem)) if is_for_all(problem) => Err(problem.clone()),
             (Ok(event), Err(_)) => {
-                let alone = app.engine.append(vec![event]).await;
-                alone.map(|mut receipts| receipts.pop()).map_err(too_much)
+                let alone = append_checked(app, vec![event]).await;
+                alone.map(|mut receipts| receipts.pop())
             }
         };
         match stored {
@@ -413,4 +421,9 @@ async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line>
         }
     }
     lines
+}
+
+/// Whether every line would meet it: the store is away, or the queue is full.
+fn is_for_all(problem: &Problem) -> bool {
+    matches!(problem.code(), "unavailable" | "unknown-outcome" | "corrupt" | "queue-full")
 }

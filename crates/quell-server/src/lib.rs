@@ -17,6 +17,7 @@ mod cloudevents;
 mod control;
 mod dashboard;
 mod declare;
+mod depth;
 mod error;
 mod health;
 mod inspect;

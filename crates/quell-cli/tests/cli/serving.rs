@@ -98,6 +98,32 @@ fn tokens_are_made_listed_used_and_taken_away() {
     serve.stop();
 }
 
+#[test]
+fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+    let folder = Folder::new();
+    let socket = std::os::unix::net::UnixDatagram::bind(folder.path("notify")).unwrap();
+    socket.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    let mut told = [0; 256];
+    let mut next = || {
+        let length = socket.recv(&mut told).unwrap();
+        String::from_utf8_lossy(&told[..length]).trim().to_owned()
+    };
+    let mut command = folder.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command
+        .env("NOTIFY_SOCKET", folder.path("notify"))
+        .env("WATCHDOG_USEC", "200000")
+        .env_remove("WATCHDOG_PID");
+    let mut serve = Process::start(command);
+    let address = serve.http_address();
+    assert_eq!(next(), "READY=1");
+    assert_eq!(get(&address, "/healthz")["status"], "alive");
+    assert_eq!(next(), "WATCHDOG=1");
+    assert_eq!(next(), "WATCHDOG=1", "again and again");
+    serve.signal(rustix::process::Signal::TERM);
+    while next() != "STOPPING=1" {}
+    assert_eq!(serve.end().0.code(), Some(0));
+}
+
 /// A program of `examples/`.
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)

@@ -15,6 +15,34 @@ fn the_committed_document_is_the_one_of_the_routes() {
     assert!(committed == quell_server::document(), "{help}");
 }
 
+/// The list of operations in `docs/reference/http.md`, made of the document.
+fn table() -> String {
+    let document: serde_json::Value = serde_json::from_str(&quell_server::document()).expect("it is JSON");
+    let mut text = String::from("| call | scope | what it does |\n| --- | --- | --- |\n");
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let scope = operation["security"][0]["token"][0].as_str().unwrap_or("none");
+            let summary = operation["summary"].as_str().unwrap_or_default().replace('\n', " ");
+            text.push_str(&format!("| `{} {path}` | {scope} | {summary} |\n", method.to_uppercase()));
+        }
+    }
+    text
+}
+
+#[test]
+fn the_reference_page_lists_every_operation() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/http.md");
+    let page = std::fs::read_to_string(&path).expect("the page is committed");
+    let (before, rest) = page.split_once("| call |").expect("the page has the table");
+    let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
+    let wanted = format!("{before}{}\n{after}", table());
+    if std::env::var_os("QUELL_WRITE_REFERENCE").is_some() {
+        std::fs::write(&path, &wanted).expect("the page can be written");
+    }
+    let page = std::fs::read_to_string(&path).expect("the page is committed");
+    assert!(page == wanted, "run QUELL_WRITE_REFERENCE=1 cargo test -p quell-server --test it document");
+}
+
 #[tokio::test]
 async fn the_served_document_is_the_committed_one() {
     let world = World::new().await;

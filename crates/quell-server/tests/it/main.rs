@@ -1,4 +1,5 @@
 //! The server over real HTTP.
 
+mod depth;
 mod document;
 mod support;
