@@ -1,0 +1,222 @@
+//! A server of its own for each test: real HTTP on loopback over a SQLite file in a temporary folder.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quell::config::{Config, Flags, Settings, SettingsInput, SourceText};
+use quell::quell_core::event::{QueueName, Tenant};
+use quell::tokens::Scope;
+use quell::{Engine, TokenWish};
+use quell_server::{Server, ServerOptions};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here takes this long, unless it hangs.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Queues for tests: `chat` waits for quiet, `jobs` is due at once, both are pulled; `small` takes little; `own` is handled
+/// by the server itself.
+pub const CONFIG: &str = r#"
+[queues.chat]
+window = { quiet = "150ms", max_wait = "2s" }
+handler = "pull"
+[queues.jobs]
+window = "none"
+handler = "pull"
+retry = { base = "50ms", attempts = 3, jitter = 0 }
+[queues.gate]
+window = "none"
+during_run = "gate"
+handler = "pull"
+[queues.small]
+window = "none"
+handler = "pull"
+max_payload = "1KiB"
+max_lane_events = 3
+[queues.own]
+window = "none"
+handler = "log"
+"#;
+
+/// A running server; dropped, it stops.
+pub struct World {
+    pub address: SocketAddr,
+    pub engine: Engine,
+    pub client: Client,
+    pub stop: CancellationToken,
+    pub serving: Option<JoinHandle<bool>>,
+    _folder: TempDir,
+}
+
+impl World {
+    pub async fn new() -> World {
+        World::with(CONFIG, |options| options).await
+    }
+
+    pub async fn with(config: &str, change: impl FnOnce(ServerOptions) -> ServerOptions) -> World {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let engine = Engine::open(settings(config, &folder)).await.expect("the store opens");
+        let options = change(ServerOptions::at("127.0.0.1:0"));
+        let server = Server::bind(engine.clone(), options).await.expect("the server listens");
+        let (address, stop) = (server.address(), CancellationToken::new());
+        let serving = Some(tokio::spawn(server.run(stop.clone(), Duration::from_secs(5))));
+        // Whoever sets it first, it is the same one: no test speaks TLS.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().no_proxy().timeout(LONG).build().expect("a client can be made");
+        World { address, engine, client, stop, serving, _folder: folder }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, self.url(path))
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).json(&body)).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Reply {
+        Reply::of(self.request(Method::PUT, path).json(&body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::DELETE, path)).await
+    }
+
+    /// One event, which must be taken.
+    pub async fn append(&self, queue: &str, key: &str, payload: Value) -> Value {
+        let body = serde_json::json!({ "key": key, "payload": payload });
+        let reply = self.post(&format!("/v1/queues/{queue}/events"), body).await;
+        assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text);
+        reply.json()["receipts"][0].clone()
+    }
+
+    /// Runs of these queues that are there now, or come within a second.
+    pub async fn claim(&self, queue: &str, max: usize) -> Vec<Value> {
+        let body = serde_json::json!({ "queues": [queue], "worker": "w1", "max": max, "wait_ms": 1000 });
+        let reply = self.post("/v1/claims", body).await;
+        assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
+        reply.json()["claims"].as_array().expect("a list").clone()
+    }
+
+    /// The text of a token with these scopes, for these tenants.
+    pub async fn token(&self, name: &str, scopes: &[Scope], tenants: &[&str], queues: &[&str]) -> String {
+        let wish = TokenWish {
+            name: name.to_owned(),
+            scopes: scopes.iter().copied().collect(),
+            tenants: tenants.iter().map(|t| Tenant::new(t).expect("a tenant")).collect(),
+            queues: queues.iter().map(|q| QueueName::new(q).expect("a queue")).collect(),
+            expires_in: None,
+        };
+        self.engine.make_token(wish, "test").await.expect("a token can be made").0
+    }
+
+    /// Everything that was accepted, over all queues.
+    pub async fn accepted(&self) -> u64 {
+        self.engine.stats().await.expect("totals").iter().map(|queue| queue.totals.accepted).sum()
+    }
+
+    /// The no-loss equation holds.
+    pub async fn verify(&self) {
+        let verified = self.engine.verify().await.expect("the store can be checked");
+        assert_eq!(verified.problems, Vec::<String>::new());
+    }
+
+    /// A connection for bytes as they are.
+    pub async fn raw(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("the server listens")
+    }
+
+    /// Sends these bytes and reads until the server closes (or for ten seconds).
+    pub async fn send_raw(&self, bytes: &[u8]) -> RawReply {
+        let mut stream = self.raw().await;
+        // A server that refuses early may close before everything is written.
+        let _ = stream.write_all(bytes).await;
+        RawReply::read(&mut stream).await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+pub fn settings(config: &str, folder: &TempDir) -> Settings {
+    let parsed = Config::parse(config, "quell.toml").expect("the configuration parses");
+    let source = SourceText::new("quell.toml", config);
+    let store = format!("sqlite:{}", folder.path().join("quell.db").display());
+    let flags = Flags { store: Some(store), ..Flags::default() };
+    let env = std::collections::BTreeMap::new();
+    Settings::resolve(SettingsInput { config: Some((parsed, source)), env: &env, flags })
+        .expect("it is valid")
+}
+
+/// An answer with its text.
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Reply {
+    pub async fn of(request: RequestBuilder) -> Reply {
+        let response = request.send().await.expect("the server answers");
+        let (status, headers) = (response.status(), response.headers().clone());
+        Reply { status, headers, text: response.text().await.expect("the answer arrives") }
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The code of a problem document, after its form has been checked.
+    #[track_caller]
+    pub fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{} {}", self.status, self.text);
+        let document = self.json();
+        assert_eq!(document["status"], self.status.as_u16());
+        let code = document["code"].as_str().expect("a code").to_owned();
+        assert_eq!(document["type"], format!("urn:quell:{code}"));
+        assert!(document["detail"].as_str().is_some_and(|text| !text.is_empty()));
+        code
+    }
+}
+
+/// What came back on a raw connection.
+#[derive(Debug)]
+pub struct RawReply {
+    pub text: String,
+    /// The server closed the connection.
+    pub closed: bool,
+}
+
+impl RawReply {
+    pub async fn read(stream: &mut TcpStream) -> RawReply {
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes)).await;
+        RawReply { text: String::from_utf8_lossy(&bytes).into_owned(), closed: read.is_ok() }
+    }
+
+    /// The status of the first answer; 0 when there was none.
+    pub fn status(&self) -> u16 {
+        self.text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+    }
+}
