@@ -12,6 +12,7 @@ use quell::quell_core::batch::RunId;
 use quell::quell_core::event::LaneKey;
 use quell::quell_core::inspect::{Page, RunDetail, RunRow};
 use quell::quell_core::lifecycle::RunState;
+use quell::quell_core::window::FiredBy;
 use serde::Deserialize;
 
 use super::lanes::{ROWS, Refused, known_queues};
@@ -176,9 +177,18 @@ impl Detail {
             parts.push(format!("{from} → {to}"));
         }
         if let Some(at) = record.next_at {
-            parts.push(format!("due {}", self.clock.face(&at)));
+            let what = if record.to == Some(RunState::Running) { "lease until" } else { "due" };
+            parts.push(format!("{what} {}", self.clock.face(&at)));
         }
         parts.join(", ")
+    }
+
+    /// What closed its window.
+    fn fired(&self, by: &FiredBy) -> &'static str {
+        match by {
+            FiredBy::None => "its first event: the queue has no window",
+            other => other.as_str(),
+        }
     }
 
     fn name_of(&self, record: &AuditRecord) -> String {
@@ -204,7 +214,9 @@ pub(super) async fn detail(
     Query(query): Query<DetailQuery>,
 ) -> PageAnswer {
     let id: RunId = run.parse()?;
-    let run = visible_run(&app, &principal, id).await?;
+    let mut run = visible_run(&app, &principal, id).await?;
+    // As it happened, the first thing first.
+    run.audit.sort_by_key(|record| record.id);
     let ended_badly = matches!(run.row.state, RunState::Failed | RunState::Cancelled);
     let live = rendered(&Detail {
         clock: Clock { now: app.engine.health().await?.now },

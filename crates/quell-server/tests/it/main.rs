@@ -1,3 +1,4 @@
 //! The server over real HTTP.
 
+mod dashboard;
 mod support;
