@@ -3,6 +3,7 @@
 //! They are started on free ports and named to the tests by three variables; each is gone, with its data, when the
 //! run ends in whatever way (`quell-test-servers` sees to that). What is not installed is installed first, if we may;
 //! otherwise the one line that does it is printed. Nothing is skipped: a store whose tests did not run is not tested.
+//! The browser that the tests of the dashboard steer is installed in the same way.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;

@@ -51,6 +51,11 @@ impl Principal {
         self.token.as_ref().map_or_else(|| "api".to_owned(), |token| format!("token:{}", token.name))
     }
 
+    /// The token's name, for people; nothing where none is needed.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.token.as_ref().map(|token| token.name.as_str())
+    }
+
     /// Which credential this is, for what only its bearer may repeat.
     pub(crate) fn id(&self) -> &str {
         self.token.as_ref().map_or("pull", |token| &token.id)
@@ -297,7 +302,12 @@ pub(crate) async fn authenticate(
     }
 }
 
-async fn principal(app: &App, from: Option<IpAddr>, shown: Answer<Option<String>>) -> Answer<Principal> {
+/// Who shows this, counted against the address it comes from.
+pub(crate) async fn principal(
+    app: &App,
+    from: Option<IpAddr>,
+    shown: Answer<Option<String>>,
+) -> Answer<Principal> {
     if app.tokens.is_open(app).await? {
         return Ok(Principal::anybody());
     }

@@ -71,7 +71,7 @@ pub(crate) enum LaneAction {
     Cancel,
 }
 
-async fn act(app: &App, lane: LaneKey, action: LaneAction, actor: &str) -> Answer<Controlled> {
+pub(crate) async fn act(app: &App, lane: LaneKey, action: LaneAction, actor: &str) -> Answer<Controlled> {
     let engine = &app.engine;
     Ok(match action {
         LaneAction::Flush => Controlled::changed(engine.flush(lane, actor).await?),
@@ -103,7 +103,7 @@ pub(crate) async fn act_on_lane(
     done(act(&app, lane, action, &principal.actor()).await?)
 }
 
-fn lane_action(text: &str) -> Answer<LaneAction> {
+pub(crate) fn lane_action(text: &str) -> Answer<LaneAction> {
     match text {
         "flush" => Ok(LaneAction::Flush),
         "pause" => Ok(LaneAction::Pause),

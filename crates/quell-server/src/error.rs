@@ -122,6 +122,11 @@ impl Problem {
         self.code
     }
 
+    /// The reason phrase of the status.
+    pub(crate) fn title(&self) -> &'static str {
+        self.status.canonical_reason().unwrap_or("Problem")
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
@@ -129,7 +134,7 @@ impl Problem {
     pub(crate) fn document(&self) -> ProblemDocument {
         ProblemDocument {
             r#type: format!("urn:quell:{}", self.code),
-            title: self.status.canonical_reason().unwrap_or("Problem"),
+            title: self.title(),
             status: self.status.as_u16(),
             code: self.code,
             detail: self.detail.clone(),

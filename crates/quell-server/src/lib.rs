@@ -58,6 +58,7 @@ use crate::app::App;
 use crate::auth::TokenBook;
 use crate::error::Problem;
 
+pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
 
 /// How a server is reached.
@@ -70,6 +71,8 @@ pub struct ServerOptions {
     /// Names under which it may be asked for, besides loopback's own; empty on another address means any.
     pub hosts: Vec<String>,
     pub connections: usize,
+    /// Pages that an application adds to the dashboard.
+    pub pages: Vec<AppPage>,
 }
 
 impl ServerOptions {
@@ -80,6 +83,7 @@ impl ServerOptions {
             admin_listen: None,
             hosts: Vec::new(),
             connections: ServerSettings::CONNECTIONS_DEFAULT,
+            pages: Vec::new(),
         }
     }
 }
@@ -131,10 +135,10 @@ impl Server {
         let admin_address = admin.as_ref().map(|(_, at)| *at);
         match admin {
             Some((listener, _)) => {
-                listeners.push((public.0, finish(&app, public_routes(&app), false)));
-                listeners.push((listener, finish(&app, routes(&app), true)));
+                listeners.push((public.0, finish(&app, public_routes(&app), None)));
+                listeners.push((listener, finish(&app, routes(&app), Some(&options.pages))));
             }
-            None => listeners.push((public.0, finish(&app, routes(&app), true))),
+            None => listeners.push((public.0, finish(&app, routes(&app), Some(&options.pages)))),
         }
         let connections = Connections::new(options.connections, stop.clone());
         Ok(Server { listeners, address: public.1, admin_address, connections, stop })
@@ -257,16 +261,18 @@ fn public_routes(app: &Arc<App>) -> Routes {
         .merge(group(Scope::Work, app, work))
 }
 
-fn finish(app: &Arc<App>, routes: Routes, pages: bool) -> Router {
+/// With the dashboard and its added pages, or without.
+fn finish(app: &Arc<App>, routes: Routes, pages: Option<&[AppPage]>) -> Router {
     let (router, document) = routes.split_for_parts();
     let document = bytes::Bytes::from(text_of(document));
     let mut router = router.route("/openapi.json", axum::routing::get(async move || openapi_json(document)));
-    if pages {
-        router = router.merge(dashboard::router(app));
+    if let Some(pages) = pages {
+        router = router.merge(dashboard::router(app, pages));
     }
     router
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn(dashboard::protect))
         .layer(from_fn(health::measure))
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))

@@ -1,13 +1,18 @@
-//! Where the server programs are, and what to install when they are not there.
+//! Where the server programs and the browser are, and what to install when they are not there.
 //!
 //! Debian keeps PostgreSQL's server programs outside of `PATH`, one folder per major version, and PgBouncer in a
-//! folder that only root has in its `PATH`; the newest PostgreSQL is taken.
+//! folder that only root has in its `PATH`; the newest PostgreSQL is taken. The browser is Debian's Chromium, unless
+//! two variables name another one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs chromium chromium-driver";
+
+/// Which variables name a browser and its driver that are elsewhere.
+const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
+const CHROMEDRIVER: &str = "QUELL_TEST_CHROMEDRIVER";
 
 const VERSIONS: &str = "/usr/lib/postgresql";
 
@@ -20,6 +25,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("redis-server", redis()),
         ("python3-venv", python()),
         ("nodejs", find("node", "Node.js", Vec::new())),
+        ("chromium", chromium()),
+        ("chromium-driver", chromedriver()),
     ];
     found.into_iter().filter(|(_, program)| program.is_err()).map(|(package, _)| package).collect()
 }
@@ -46,6 +53,35 @@ fn python() -> io::Result<PathBuf> {
     }
     let text = format!("Python has no module `venv`; install it with: {INSTALL}");
     Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// Chromium and chromedriver, for tests that look at pages.
+pub fn browser() -> io::Result<(PathBuf, PathBuf)> {
+    let needed = |_| {
+        let text = "chromium and chromedriver are needed: \
+                    apt-get install --no-install-recommends chromium chromium-driver";
+        io::Error::new(io::ErrorKind::NotFound, text)
+    };
+    Ok((chromium().map_err(needed)?, chromedriver().map_err(needed)?))
+}
+
+fn chromium() -> io::Result<PathBuf> {
+    named_or_found(CHROMIUM, "chromium", "Chromium")
+}
+
+fn chromedriver() -> io::Result<PathBuf> {
+    named_or_found(CHROMEDRIVER, "chromedriver", "chromedriver")
+}
+
+/// What a variable names is taken if it is there, and nothing else in its place.
+fn named_or_found(variable: &str, program: &str, product: &str) -> io::Result<PathBuf> {
+    match std::env::var_os(variable).filter(|named| !named.is_empty()) {
+        Some(named) => {
+            let gone = || io::Error::new(io::ErrorKind::NotFound, format!("{variable} names no file"));
+            Some(PathBuf::from(named)).filter(|file| file.is_file()).ok_or_else(gone)
+        }
+        None => find(program, product, vec!["/usr/bin".into()]),
+    }
 }
 
 /// The programs' folders of all installed versions, newest first.

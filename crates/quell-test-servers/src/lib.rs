@@ -11,6 +11,8 @@
 //!   proves nothing;
 //! - a test that wants to hurt its server starts one: [`Postgres::start`], [`Redis::start`], [`PgBouncer::start`].
 //!
+//! Tests of pages find Chromium and its driver with [`browser`].
+//!
 //! Nothing here speaks a database's language: a server is ready when it says so in its log and takes a connection.
 
 mod clock;
@@ -27,7 +29,7 @@ mod server;
 mod shared;
 mod user;
 
-pub use find::{INSTALL, missing_packages};
+pub use find::{INSTALL, browser, missing_packages};
 pub use options::Options;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;

@@ -1,5 +1,6 @@
 //! The server over real HTTP.
 
+mod dashboard;
 mod depth;
 mod document;
 mod support;

@@ -67,7 +67,9 @@ impl World {
         let serving = Some(tokio::spawn(server.run(stop.clone(), Duration::from_secs(5))));
         // Whoever sets it first, it is the same one: no test speaks TLS.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().timeout(LONG).build().expect("a client can be made");
+        // Where the dashboard leads is for the tests to see.
+        let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(LONG);
+        let client = client.build().expect("a client can be made");
         World { address, engine, client, stop, serving, _folder: folder }
     }
 

@@ -22,6 +22,7 @@ impl Http {
             admin_listen: settings.admin_listen.clone(),
             hosts: settings.server.hosts.clone(),
             connections: settings.server.connections,
+            pages: Vec::new(),
         };
         // What is counted before anybody asks for it is counted, too.
         quell_server::recorder().map_err(|e| Failure::new(failure::FAILED, format!("metrics: {e}")))?;

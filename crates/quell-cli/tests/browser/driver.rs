@@ -1,0 +1,196 @@
+//! A real browser, steered over the WebDriver protocol (W3C): JSON over HTTP to chromedriver, nothing more.
+//!
+//! Elements are found and used in one go and again until it works: pages change while they are looked at, and an element that
+//! was found may be another one a moment later.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Everything here takes a second or two; on a noisy machine it may take longer, and never this long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The name that the protocol gives to a reference to an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// Asks until there is an answer.
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            quell::clock::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("waited too long for: {what}"))
+}
+
+/// A process that ends with its value.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts it and waits for the line that the reader understands, on stdout or stderr.
+    pub(crate) fn start<T: Send + 'static>(
+        mut command: Command,
+        read: impl Fn(&str) -> Option<T> + Clone + Send + 'static,
+    ) -> (Process, T) {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        follow(child.stdout.take().unwrap(), tell.clone(), read.clone());
+        follow(child.stderr.take().unwrap(), tell, read);
+        let found = told.recv_timeout(PATIENCE);
+        let process = Process(child);
+        (process, found.unwrap_or_else(|_| panic!("{command:?} did not say what it should")))
+    }
+}
+
+/// Reads to the end, so that the process is never held up by a full pipe.
+fn follow<T: Send + 'static>(
+    from: impl std::io::Read + Send + 'static,
+    tell: std::sync::mpsc::Sender<T>,
+    read: impl Fn(&str) -> Option<T> + Send + 'static,
+) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if let Some(found) = read(&line) {
+                let _ = tell.send(found);
+            }
+        }
+    });
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One window of a browser without a screen.
+#[derive(Clone)]
+pub(crate) struct Browser {
+    client: Client,
+    session: String,
+}
+
+impl Browser {
+    /// The driver has to live as long as the browser does.
+    pub(crate) async fn start(client: &Client) -> (Process, TempDir, Browser) {
+        let (chromium, chromedriver) = quell_test_servers::browser().unwrap_or_else(|e| panic!("{e}"));
+        let profile = tempfile::tempdir().unwrap();
+        let mut command = Command::new(chromedriver);
+        command.arg("--port=0");
+        let (driver, port) = Process::start(command, |line| {
+            line.split_once("started successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
+        });
+        let mut args = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--no-proxy-server",
+            "--window-size=1280,900",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.push(format!("--user-data-dir={}", profile.path().display()));
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "binary": chromium, "args": args },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        }}});
+        let driver_url = format!("http://127.0.0.1:{port}");
+        let made = call(client, Method::POST, &format!("{driver_url}/session"), &wanted).await.unwrap();
+        let session = format!("{driver_url}/session/{}", made["sessionId"].as_str().unwrap());
+        (driver, profile, Browser { client: client.clone(), session })
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Result<Value, String> {
+        call(&self.client, Method::POST, &format!("{}{path}", self.session), &body).await
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.post("/url", json!({ "url": url })).await.unwrap();
+    }
+
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", json!({ "script": script, "args": [] })).await.unwrap()
+    }
+
+    async fn find(&self, selector: &str) -> Option<String> {
+        let query = json!({ "using": "css selector", "value": selector });
+        Some(self.post("/element", query).await.ok()?[ELEMENT].as_str()?.to_owned())
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        until(&format!("a click on {selector}"), async || {
+            let element = self.find(selector).await?;
+            self.post(&format!("/element/{element}/click"), json!({})).await.ok()
+        })
+        .await;
+    }
+
+    pub(crate) async fn type_into(&self, selector: &str, text: &str) {
+        until(&format!("typing into {selector}"), async || {
+            let element = self.find(selector).await?;
+            self.post(&format!("/element/{element}/value"), json!({ "text": text })).await.ok()
+        })
+        .await;
+    }
+
+    /// Waits until an element shows this text; all of its text.
+    pub(crate) async fn reads(&self, selector: &str, text: &str) -> String {
+        until(&format!("{text:?} in {selector}"), async || {
+            let element = self.find(selector).await?;
+            let url = format!("{}/element/{element}/text", self.session);
+            let shown = call(&self.client, Method::GET, &url, &Value::Null).await.ok()?;
+            shown.as_str().filter(|shown| shown.contains(text)).map(str::to_owned)
+        })
+        .await
+    }
+
+    /// Waits until the address begins with this.
+    pub(crate) async fn is_at(&self, path: &str) {
+        until(&format!("the page {path}"), async || {
+            let here =
+                self.post("/execute/sync", json!({ "script": "return location.pathname", "args": [] }));
+            here.await.ok()?.as_str()?.starts_with(path).then_some(())
+        })
+        .await;
+    }
+
+    /// What the browser complained of since it was last asked: errors of scripts, refused and missing files.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let log = self.post("/se/log", json!({ "type": "browser" })).await.unwrap();
+        let entries = log.as_array().unwrap().iter();
+        let bad = entries.filter(|entry| entry["level"] == "SEVERE" || entry["source"] == "security");
+        bad.map(ToString::to_string).collect()
+    }
+
+    pub(crate) async fn quit(&self) {
+        let _ = call(&self.client, Method::DELETE, &self.session, &Value::Null).await;
+    }
+}
+
+async fn call(client: &Client, method: Method, url: &str, body: &Value) -> Result<Value, String> {
+    let mut request = client.request(method, url);
+    if !body.is_null() {
+        request = request.json(body);
+    }
+    let response = request.send().await.map_err(|e| e.to_string())?;
+    let fine = response.status().is_success();
+    let answer: Value = response.json().await.map_err(|e| e.to_string())?;
+    if fine { Ok(answer["value"].clone()) } else { Err(answer.to_string()) }
+}

@@ -1,0 +1,201 @@
+//! The frame around every page: navigation, who is logged in, and the part that is fetched again.
+//!
+//! It is also the door for applications: an [`AppPage`] adds a router of its own under `/ui/app/`, behind the same login and the
+//! same headers, and its handlers take the [`Shell`] out of the request's extensions to look like the rest.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request};
+use quell::tokens::Scope;
+
+use super::assets;
+use crate::auth::Principal;
+use crate::error::Problem;
+
+/// A page, or several, that an application adds to the dashboard.
+///
+/// Everything of its router is reached under `/ui/app/{name}`: looking needs the scope `read`, every other method `operate`,
+/// and forms of other sites are refused. Scripts and styles have to come from this server; nothing inline runs.
+///
+/// ```
+/// use axum::{Extension, Router, routing::get};
+/// use quell_server::{AppPage, ServerOptions, Shell};
+///
+/// async fn orders(Extension(shell): Extension<Shell>) -> axum::response::Response {
+///     shell.page("Orders", "<p>None yet.</p>")
+/// }
+///
+/// let mut options = ServerOptions::at("127.0.0.1:0");
+/// let router = Router::new().route("/", get(orders));
+/// options.pages.push(AppPage { name: "orders", title: "Orders", router });
+/// ```
+#[derive(Debug, Clone)]
+pub struct AppPage {
+    /// The last part of its address: small letters, digits and `-`.
+    pub name: &'static str,
+    /// In the navigation.
+    pub title: &'static str,
+    pub router: axum::Router,
+}
+
+impl AppPage {
+    pub(super) fn place(&self) -> String {
+        format!("/ui/app/{}", self.name)
+    }
+}
+
+/// An entry of the navigation.
+#[derive(Debug)]
+pub(super) struct Entry {
+    title: &'static str,
+    place: String,
+}
+
+pub(super) type Navigation = Arc<[Entry]>;
+
+pub(super) fn navigation(pages: &[AppPage]) -> Navigation {
+    let own = [("Overview", "/"), ("Lanes", "/ui/lanes"), ("Runs", "/ui/runs")];
+    let own = own.into_iter().map(|(title, place)| Entry { title, place: place.to_owned() });
+    let dead = Entry { title: "Dead letters", place: "/ui/runs?state=failed".to_owned() };
+    let added = pages.iter().map(|page| Entry { title: page.title, place: page.place() });
+    own.chain([dead]).chain(added).collect()
+}
+
+/// The frame for one request.
+#[derive(Debug, Clone)]
+pub struct Shell {
+    navigation: Navigation,
+    who: Option<String>,
+    operates: bool,
+    path: String,
+    /// The address of this page, with its filters.
+    place: String,
+    fragment: bool,
+}
+
+/// What a page shows: a part that stays and a part that is fetched again when something has changed.
+pub(super) struct Content {
+    pub(super) title: String,
+    pub(super) fixed: String,
+    pub(super) live: String,
+}
+
+impl Shell {
+    pub(super) fn new(principal: &Principal, navigation: Navigation, request: &Request<Body>) -> Self {
+        let uri = request.uri();
+        Shell {
+            navigation,
+            who: principal.name().map(str::to_owned),
+            operates: principal.allows(Scope::Operate),
+            path: uri.path().to_owned(),
+            place: uri.path_and_query().map_or("/", |place| place.as_str()).to_owned(),
+            fragment: is_fragment(request.headers()),
+        }
+    }
+
+    /// Whether to show what changes things.
+    pub fn operates(&self) -> bool {
+        self.operates
+    }
+
+    /// A page of an application. The HTML is taken as it is: what comes from users has to be escaped in it.
+    pub fn page(&self, title: &str, html: impl Into<String>) -> Response {
+        self.show(&Content { title: title.to_owned(), fixed: html.into(), live: String::new() })
+    }
+
+    /// The whole page, or what changes of it.
+    pub(super) fn show(&self, content: &Content) -> Response {
+        html(if self.fragment { content.live.clone() } else { Frame { shell: self, content }.text() })
+    }
+
+    fn is_here(&self, entry: &Entry) -> bool {
+        let dead = self.place == "/ui/runs?state=failed";
+        match entry.place.as_str() {
+            "/ui/runs?state=failed" => dead,
+            "/" => self.path == "/",
+            place => !dead && (self.path == place || self.path.starts_with(&format!("{place}/"))),
+        }
+    }
+}
+
+/// Whether a script asks for the part that changes.
+pub(super) fn is_fragment(headers: &HeaderMap) -> bool {
+    headers.contains_key("hx-request")
+}
+
+#[derive(Template)]
+#[template(path = "frame.html")]
+struct Frame<'a> {
+    shell: &'a Shell,
+    content: &'a Content,
+}
+
+impl Frame<'_> {
+    fn text(&self) -> String {
+        rendered(self)
+    }
+
+    fn asset(&self, name: &str) -> String {
+        assets::place(name)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "login.html")]
+pub(super) struct LoginPage<'a> {
+    pub(super) next: &'a str,
+    pub(super) problem: Option<&'a str>,
+}
+
+impl LoginPage<'_> {
+    pub(super) fn text(&self) -> String {
+        rendered(self)
+    }
+
+    fn asset(&self, name: &str) -> String {
+        assets::place(name)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct ProblemPage<'a> {
+    title: &'static str,
+    detail: &'a str,
+}
+
+impl ProblemPage<'_> {
+    fn asset(&self, name: &str) -> String {
+        assets::place(name)
+    }
+}
+
+pub(super) fn problem_page(problem: &Problem) -> String {
+    rendered(&ProblemPage { title: problem.title(), detail: problem.detail() })
+}
+
+/// Templates write into memory and call nothing that fails.
+pub(super) fn rendered(template: &impl Template) -> String {
+    template.render().unwrap_or_else(|error| {
+        tracing::error!(%error, "a page could not be written");
+        String::new()
+    })
+}
+
+pub(super) fn html(text: String) -> Response {
+    let mut response = text.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+/// A page in place of the problem's document, with its status and headers.
+pub(super) fn with_status_of(problem: Problem, page: String) -> Response {
+    let mut response = problem.into_response();
+    *response.body_mut() = Body::from(page);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
