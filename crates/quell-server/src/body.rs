@@ -122,13 +122,11 @@ pub(crate) fn is_json(media: &str) -> bool {
 }
 
 pub(crate) fn refuse_encoding(headers: &HeaderMap) -> Answer<()> {
-    match headers.get(CONTENT_ENCODING) {
-        Some(value) if value != "identity" => {
-            Err(Problem::unsupported("compressed bodies are not taken: send it as it is")
-                .at("Content-Encoding"))
-        }
-        _ => Ok(()),
+    if headers.get_all(CONTENT_ENCODING).iter().any(|value| value != "identity") {
+        let detail = "compressed bodies are not taken: send it as it is";
+        return Err(Problem::unsupported(detail).at("Content-Encoding"));
     }
+    Ok(())
 }
 
 fn too_large(most: usize) -> Problem {
