@@ -1,4 +1,5 @@
 //! The server over real HTTP.
 
+mod corpus;
 mod document;
 mod support;
