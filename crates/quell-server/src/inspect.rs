@@ -387,7 +387,7 @@ pub(crate) struct SourceView {
     failures: u32,
     cooldown_ms: u64,
     cache_ttl_ms: Option<u64>,
-    shared: bool,
+    pub(crate) shared: bool,
 }
 
 impl From<SourceRow> for SourceView {
