@@ -2,4 +2,5 @@
 
 mod corpus;
 mod document;
+mod matrix;
 mod support;

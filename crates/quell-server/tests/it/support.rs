@@ -83,6 +83,10 @@ impl World {
         Reply::of(self.request(Method::GET, path)).await
     }
 
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path).bearer_auth(token)).await
+    }
+
     pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
         Reply::of(self.request(Method::POST, path).json(&body)).await
     }
