@@ -43,13 +43,20 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 #[derive(Clone)]
 pub(crate) struct Connections {
     free: Arc<Semaphore>,
+    /// Places of those that are told that there is none.
+    refusing: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Connections {
     pub(crate) fn new(most: usize, stop: CancellationToken) -> Self {
-        Connections { free: Arc::new(Semaphore::new(most)), tasks: TaskTracker::new(), stop }
+        Connections {
+            free: Arc::new(Semaphore::new(most)),
+            refusing: Arc::new(Semaphore::new(limits::REFUSING)),
+            tasks: TaskTracker::new(),
+            stop,
+        }
     }
 
     /// Serves until it is told to stop.
@@ -78,7 +85,13 @@ impl Connections {
                 }
                 Err(_) => {
                     metrics::counter!("quell_http_connections_refused_total").increment(1);
-                    self.tasks.spawn(refuse(stream));
+                    // Beyond that many it is closed without a word.
+                    if let Ok(place) = self.refusing.clone().try_acquire_owned() {
+                        self.tasks.spawn(async move {
+                            refuse(stream).await;
+                            drop(place);
+                        });
+                    }
                 }
             }
         }
@@ -97,7 +110,15 @@ async fn refuse(mut stream: TcpStream) {
                           Content-Type: application/problem+json\r\nContent-Length: 141\r\n\r\n\
                           {\"type\":\"urn:quell:too-many-connections\",\"title\":\"Service Unavailable\",\"status\":503,\
                           \"code\":\"too-many-connections\",\"detail\":\"try again later\"}";
-    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(FULL)).await;
+    let told = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        // Closed with something unread, the connection would be reset, and the answer lost with it.
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
 }
 
 async fn serve(stream: TcpStream, from: SocketAddr, router: Router, stop: CancellationToken) {
