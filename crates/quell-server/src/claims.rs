@@ -121,6 +121,9 @@ pub(crate) async fn claim(
         let detail = "the name of a worker is 1 to 128 bytes without control characters";
         return Err(Problem::bad_request(detail).at("worker"));
     }
+    if wish.claim_id.as_ref().is_some_and(|id| id.chars().any(char::is_control)) {
+        return Err(Problem::bad_request("a claim_id has no control characters").at("claim_id"));
+    }
     let lease = wish.lease_ms.map(lease).transpose()?;
     // Stable for one worker, so that it can repeat a claim; another credential is another worker.
     let worker = WorkerId { name: wish.worker, pid: 0, start: principal.id().to_owned() };

@@ -25,6 +25,7 @@ pub mod limits;
 mod openapi;
 mod polls;
 mod stream;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -356,6 +357,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        if percent_encoding::percent_decode_str(query).decode_utf8().is_err() {
+            // Otherwise it would be read with other characters in their place.
+            return Err(Problem::bad_request("the query is not UTF-8").at("query"));
+        }
         let parsed = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         parsed
             .map(|query| Query(query.0))

@@ -199,7 +199,8 @@ impl SettleBody {
         if self.usage.values().any(|amount| !amount.is_finite()) {
             return wrong("usage is finite numbers", "usage");
         }
-        let error = self.error.unwrap_or_default();
+        // Not every store keeps a NUL, and an end of a run is not refused for its text.
+        let error = self.error.unwrap_or_default().replace('\0', "\u{fffd}");
         let mut outcome = match self.outcome {
             VerdictKind::Succeeded => Outcome::succeeded(),
             VerdictKind::Retry => match self.retry_after_ms {
