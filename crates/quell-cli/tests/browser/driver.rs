@@ -4,6 +4,7 @@
 //! was found may be another one a moment later.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
     tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("waited too long for: {what}"))
 }
 
-/// A process that ends with its value.
+/// A process that ends with its value, and with it those that it has started.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -40,8 +41,8 @@ impl Process {
         mut command: Command,
         read: impl Fn(&str) -> Option<T> + Clone + Send + 'static,
     ) -> (Process, T) {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         follow(child.stdout.take().unwrap(), tell.clone(), read.clone());
         follow(child.stderr.take().unwrap(), tell, read);
@@ -68,7 +69,10 @@ fn follow<T: Send + 'static>(
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let group = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(group) = group {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         let _ = self.0.wait();
     }
 }

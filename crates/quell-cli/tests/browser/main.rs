@@ -34,7 +34,7 @@ impl Served {
         let made = quell(&folder, &["token", "create", "ops", "--scope", "admin"]).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-        let serve = quell(&folder, &["serve", "--handler", "pull", "--listen", "127.0.0.1:0"]);
+        let serve = quell(&folder, &["serve", "--listen", "127.0.0.1:0"]);
         let (process, url) = Process::start(serve, |line| {
             let (_, rest) = line.split_once("http://")?;
             Some(format!("http://{}", rest.split_once(" takes events in")?.0))
@@ -69,7 +69,9 @@ async fn an_operator_logs_in_sees_a_key_wait_flushes_it_and_redrives_what_failed
     let client = Client::builder().no_proxy().timeout(driver::PATIENCE).build().unwrap();
     let (_driver, _profile, browser) = Browser::start(&client).await;
     // In a task of its own, so that the browser is closed however it ends.
-    let journey = tokio::spawn(journey(client, browser.clone())).await;
+    let tasks = tokio::task::LocalSet::new();
+    let journey = tasks.spawn_local(journey(client, browser.clone()));
+    let journey = tasks.run_until(journey).await;
     browser.quit().await;
     journey.unwrap();
 }

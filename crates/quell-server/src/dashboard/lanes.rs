@@ -11,7 +11,7 @@ use quell::quell_core::inspect::{LaneDetail, LaneRow, Page, RunFilter, RunRow};
 use serde::Deserialize;
 
 use super::shell::{Content, Shell, rendered};
-use super::view::{self, Clock, Cut, filled};
+use super::view::{self, Clock, filled};
 use super::{PageAnswer, session};
 use crate::app::App;
 use crate::auth::Principal;
@@ -67,14 +67,6 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn place(&self, lane: &LaneKey) -> String {
-        view::lane_place(lane)
-    }
-
-    fn number(&self, n: &u64) -> String {
-        view::number(n)
-    }
-
     fn at(&self, cursor: &str) -> String {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let running = if self.wish.running { "1" } else { "" };
@@ -148,14 +140,6 @@ impl Detail {
         let LaneKey { tenant, queue, key } = &self.lane;
         let pairs = [("queue", queue.as_str()), ("key", key.as_str()), ("tenant", tenant.as_str())];
         format!("/ui/runs{}", view::query(&pairs))
-    }
-
-    fn number(&self, n: &u64) -> String {
-        view::number(n)
-    }
-
-    fn cut<'a>(&self, text: &'a str) -> Cut<'a> {
-        view::cut(text)
     }
 
     /// The reason as a sentence of its own.

@@ -194,10 +194,6 @@ impl Overview {
         stats.oldest_due_ms.map(|ms| view::distance(ms / 1000))
     }
 
-    fn number(&self, n: &u64) -> String {
-        view::number(n)
-    }
-
     fn durable(&self, health: &Health) -> bool {
         health.description.durability == Durability::Durable
     }

@@ -9,7 +9,6 @@ use axum::response::Response;
 use quell::RedriveWish;
 use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::batch::RunId;
-use quell::quell_core::event::LaneKey;
 use quell::quell_core::inspect::{Page, RunDetail, RunRow};
 use quell::quell_core::lifecycle::RunState;
 use quell::quell_core::window::FiredBy;
@@ -17,7 +16,7 @@ use serde::Deserialize;
 
 use super::lanes::{ROWS, Refused, known_queues};
 use super::shell::{Content, Shell, rendered};
-use super::view::{self, Clock, Cut, filled};
+use super::view::{self, Clock, filled};
 use super::{PageAnswer, session};
 use crate::app::App;
 use crate::auth::Principal;
@@ -79,14 +78,6 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn place(&self, lane: &LaneKey) -> String {
-        view::lane_place(lane)
-    }
-
-    fn number(&self, n: &u64) -> String {
-        view::number(n)
-    }
-
     fn at(&self, cursor: &str) -> String {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let pairs = [
@@ -149,14 +140,6 @@ struct Detail {
 impl Detail {
     fn lane(&self) -> String {
         view::lane_place(&self.run.row.lane)
-    }
-
-    fn number(&self, n: &u64) -> String {
-        view::number(n)
-    }
-
-    fn cut<'a>(&self, text: &'a str) -> Cut<'a> {
-        view::cut(text)
     }
 
     /// One record of the trail in words.

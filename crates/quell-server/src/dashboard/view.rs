@@ -116,7 +116,7 @@ pub(super) fn lane_place(lane: &LaneKey) -> String {
 
 /// `?a=b&c=d` without what is empty.
 pub(super) fn query(pairs: &[(&str, &str)]) -> String {
-    let mut text = form_urlencoded::Serializer::new(String::from("?"));
+    let mut text = form_urlencoded::Serializer::for_suffix(String::from("?"), 1);
     text.extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()));
     let text = text.finish();
     if text == "?" { String::new() } else { text }
@@ -147,7 +147,9 @@ mod tests {
         let lane = LaneKey::new(QueueName::new("chat").unwrap(), Key::new("a/b?c=%&<ü").unwrap());
         assert_eq!(lane_place(&lane), "/ui/lanes/chat/a%2Fb%3Fc%3D%25%26%3C%C3%BC");
         let lane = lane.of(Tenant::new("a&b").unwrap());
-        assert!(lane_place(&lane).ends_with("?tenant=a%26b"));
+        assert!(lane_place(&lane).ends_with("%BC?tenant=a%26b"));
+        assert_eq!(query(&[("a", ""), ("b", "c d"), ("e", "&")]), "?b=c+d&e=%26");
+        assert_eq!(query(&[("a", "")]), "");
     }
 
     #[test]

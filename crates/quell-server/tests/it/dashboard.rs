@@ -66,20 +66,20 @@ fn cookie_of(reply: &Reply) -> String {
 async fn with_things(world: &World) -> String {
     let sent = world.engine.prepare("chat", "ada", json!({ "text": "hello" })).delay(Duration::ZERO);
     sent.send().await.unwrap();
-    failed_run(world, "bob", "it broke").await
+    let robot = world.token("robot", &[Scope::Work], &[], &[]).await;
+    failed_run(world, &robot, "bob", "it broke").await
 }
 
 /// Sends an event to `jobs`, takes it and fails it.
-async fn failed_run(world: &World, key: &str, error: &str) -> String {
+async fn failed_run(world: &World, token: &str, key: &str, error: &str) -> String {
     world.engine.send("jobs", key, json!({ "n": 1 })).await.unwrap();
-    let token = world.token("robot", &[Scope::Work], &[], &[]).await;
     let body = json!({ "queues": ["jobs"], "worker": "w1", "wait_ms": 5000 });
-    let claims = Reply::of(world.request(Method::POST, "/v1/claims").bearer_auth(&token).json(&body)).await;
+    let claims = Reply::of(world.request(Method::POST, "/v1/claims").bearer_auth(token).json(&body)).await;
     let claim = claims.json()["claims"][0].clone();
     let run = claim["run_id"].as_str().unwrap().to_owned();
     let body = json!({ "token": claim["token"], "outcome": "failed", "error": error });
     let path = format!("/v1/claims/{run}/settle");
-    let settled = Reply::of(world.request(Method::POST, &path).bearer_auth(&token).json(&body)).await;
+    let settled = Reply::of(world.request(Method::POST, &path).bearer_auth(token).json(&body)).await;
     assert_eq!(settled.status, StatusCode::OK, "{}", settled.text);
     run
 }
@@ -190,7 +190,7 @@ async fn a_cookie_that_was_changed_or_is_too_old_or_whose_token_is_gone_is_worth
         let reply = visitor.get("/").await;
         assert_eq!((reply.status, reply.header("location")), (StatusCode::SEE_OTHER, "/ui/login"), "{bad}");
     }
-    let visitor = Visitor { world: &world, cookie: Some(good) };
+    let visitor = Visitor { world: &world, cookie: Some(good.clone()) };
     assert_eq!(visitor.get("/").await.status, StatusCode::OK);
     world.engine.revoke_token(id).await.unwrap();
     // Servers know it within two seconds.
@@ -354,6 +354,7 @@ fn the_copy_of_htmx_is_the_one_that_the_readme_names() {
 async fn what_users_write_is_text_and_nothing_else() {
     let world = World::new().await;
     let operator = world.token("<b>ops</b>", &[Scope::Operate], &[], &[]).await;
+    let robot = world.token("robot", &[Scope::Work], &[], &[]).await;
     let visitor = Visitor::with(&world, &operator).await;
     for bad in [
         "<script>alert(1)</script>",
@@ -367,7 +368,7 @@ async fn what_users_write_is_text_and_nothing_else() {
         let incoming =
             quell::Incoming::new("chat", bad, quell::quell_core::event::Payload::of(&payload)).unwrap();
         world.engine.append(vec![incoming]).await.unwrap();
-        let run = failed_run(&world, bad, bad).await;
+        let run = failed_run(&world, &robot, bad, bad).await;
         let key: String = percent(bad);
         let pages = [
             "/".to_owned(),
@@ -417,6 +418,7 @@ async fn a_limited_token_sees_only_what_is_its_own() {
         }
     }
     let acme = world.token("acme", &[Scope::Operate], &["acme"], &["chat"]).await;
+    let several = world.token("both", &[Scope::Read], &["acme", "globex"], &[]).await;
     let visitor = Visitor::with(&world, &acme).await;
     for path in ["/", "/ui/lanes", "/ui/runs", "/ui/lanes?queue=chat&tenant=acme"] {
         let text = visitor.get(path).await.text;
@@ -447,7 +449,6 @@ async fn a_limited_token_sees_only_what_is_its_own() {
     }
     let pause = visitor.post("/ui/lanes/chat/globex-key/pause?tenant=globex").await;
     assert_eq!(pause.status, StatusCode::NOT_FOUND);
-    let several = world.token("both", &[Scope::Read], &["acme", "globex"], &[]).await;
     let visitor = Visitor::with(&world, &several).await;
     let page = visitor.get("/ui/lanes").await.text;
     assert!(page.contains("name one") && page.contains("<form method=\"get\""), "{page}");
