@@ -20,7 +20,7 @@ use quell::PullWish;
 use quell::quell_core::batch::{Batch, RunId, WorkerId};
 use quell::quell_core::event::{LaneKey, QueueName};
 use quell::quell_core::limits as core_limits;
-use quell::quell_core::store::{ExtendRequest, HoldRequest, StepAction, StepAnswer};
+use quell::quell_core::store::{ClaimQueues, ExtendRequest, HoldRequest, StepAction, StepAnswer};
 
 pub(crate) use self::delivery::Delivery;
 use self::shapes::{
@@ -137,6 +137,11 @@ pub(crate) async fn claim(
     };
     let request = app.engine.pull_request(&wish_of)?;
     request.check()?;
+    if matches!(&request.queues, ClaimQueues::Listed(list) if list.is_empty()) {
+        let detail =
+            "no queue of this server is pulled: set handler = \"pull\", or start it with --handler pull";
+        return Err(Problem::new(http::StatusCode::CONFLICT, "not-pulled", detail));
+    }
     let wait = Duration::from_millis(wish.wait_ms.unwrap_or(0)).min(limits::WAIT_MAX);
     let delivery = polls::claim(&app, request, wait).await?;
     app.claims.remember(delivery.batches());

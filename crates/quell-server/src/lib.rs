@@ -129,7 +129,7 @@ impl Server {
             return Err(ServeError::NoTokens { address: *address });
         }
         let stop = CancellationToken::new();
-        let hosts = allowed_hosts(elsewhere.is_none(), &options.hosts);
+        let hosts = allowed_hosts(&all, elsewhere.is_none(), &options.hosts);
         let tokens = TokenBook::new(elsewhere.is_none());
         let app = Arc::new(App::new(engine, tokens, hosts, stop.clone()));
         let mut listeners = Vec::new();
@@ -183,12 +183,16 @@ fn is_loopback(ip: IpAddr) -> bool {
 }
 
 /// On loopback only its own names, so that a page of somewhere else cannot reach it by a name that points here.
-fn allowed_hosts(loopback: bool, more: &[String]) -> Option<BTreeSet<String>> {
+fn allowed_hosts(own: &[SocketAddr], loopback: bool, more: &[String]) -> Option<BTreeSet<String>> {
     if !loopback && more.is_empty() {
         return None;
     }
-    let own = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
-    Some(own.into_iter().chain(more.iter().map(|host| host.to_ascii_lowercase())).collect())
+    let own = own.iter().map(|address| match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    });
+    let loopbacks = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+    Some(loopbacks.into_iter().chain(own).chain(more.iter().map(|host| host.to_ascii_lowercase())).collect())
 }
 
 type Routes = OpenApiRouter<Arc<App>>;
