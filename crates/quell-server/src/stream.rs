@@ -1,14 +1,14 @@
 //! What happens, as it happens: `GET /v1/stream`, server-sent events.
 //!
 //! One task looks at the audit trail for everybody, soon after the store has rung and at least once in a while; each
-//! listener gets what its credential may see. An event's id is the record's, so a client that comes back with
-//! `Last-Event-ID` gets what it missed, as far as it is still at hand, and is told of a gap otherwise. Besides
-//! `transition` there is `changed`: something in the store may be different, for pages that show it.
+//! listener gets what its credential may see, from the moment its answer begins. An event's id is the record's, so a client
+//! that comes back with `Last-Event-ID` gets what it missed out of the trail, also from another server or after a restart;
+//! when that is too much, or the trail does not reach back so far, it is told of a gap. Besides `transition` there is
+//! `changed`: something in the store may be different, for pages that show it.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
@@ -24,8 +24,9 @@ use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::error::StoreResult;
 use quell::quell_core::event::{Key, QueueName, Tenant};
 use quell::quell_core::inspect::AuditFilter;
+use quell::quell_core::store::Wakeups;
 use serde::Deserialize;
-use tokio::sync::broadcast;
+use tokio::sync::{OnceCell, broadcast};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
@@ -38,6 +39,8 @@ use crate::{Query, limits};
 const LOOK: Duration = Duration::from_secs(1);
 /// A line for proxies that close what is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Some records are not told.
+const GAP: &str = "event: gap\ndata: {}\n\n";
 /// Records of one look at the trail.
 const PAGE: usize = 500;
 
@@ -45,6 +48,8 @@ const PAGE: usize = 500;
 enum News {
     Transition(Arc<AuditRecord>),
     Changed,
+    /// More happened at once than is told.
+    Gap,
 }
 
 /// The trail as this server follows it.
@@ -52,9 +57,7 @@ pub(crate) struct Stream {
     engine: Engine,
     stop: CancellationToken,
     tell: broadcast::Sender<News>,
-    /// The latest records, for those who come back.
-    kept: Mutex<VecDeque<Arc<AuditRecord>>>,
-    follows: AtomicBool,
+    follows: OnceCell<()>,
     listeners: AtomicUsize,
 }
 
@@ -64,83 +67,76 @@ impl Stream {
             engine,
             stop,
             tell: broadcast::Sender::new(limits::STREAM_KEPT),
-            kept: Mutex::default(),
-            follows: AtomicBool::new(false),
+            follows: OnceCell::new(),
             listeners: AtomicUsize::new(0),
         })
     }
 
-    /// Begins with the first listener and goes on as long as the server does: a second one need not wait.
-    fn follow(self: &Arc<Self>) {
-        if !self.follows.swap(true, Ordering::SeqCst) {
+    /// Begins with the first listener and goes on as long as the server does. When it returns, whatever happens is told.
+    async fn follow(self: &Arc<Self>) -> StoreResult<()> {
+        let begin = async || {
+            let wakeups = self.engine.store().wakeups();
+            let newest = self.engine.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await?;
+            let seen = newest.items.first().map_or(0, |record| record.id);
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::select! {
-                    () = this.run() => {}
+                    () = this.run(wakeups, seen) => {}
                     () = this.stop.cancelled() => {}
                 }
             });
-        }
+            Ok(())
+        };
+        self.follows.get_or_try_init(begin).await.copied()
     }
 
-    async fn run(&self) {
-        let mut wakeups = self.engine.store().wakeups();
-        let mut seen = None;
+    async fn run(&self, mut wakeups: Box<dyn Wakeups>, mut seen: u64) {
         loop {
-            match self.look(&mut seen).await {
-                Ok(()) => {}
-                Err(error) => tracing::debug!(%error, "the stream cannot look at the store"),
-            }
-            clock::sleep(limits::STREAM_EVERY).await;
             let rung = tokio::select! {
                 () = wakeups.woken() => true,
                 () = clock::sleep(LOOK) => false,
             };
+            match self.look(seen).await {
+                Ok(newest) => seen = newest,
+                Err(error) => tracing::debug!(%error, "the stream cannot look at the store"),
+            }
             if rung {
                 // Nobody listening is no fault.
                 let _ = self.tell.send(News::Changed);
             }
+            clock::sleep(limits::STREAM_EVERY).await;
         }
     }
 
     /// Tells what is newer than what was seen, oldest first.
-    async fn look(&self, seen: &mut Option<u64>) -> StoreResult<()> {
+    async fn look(&self, seen: u64) -> StoreResult<u64> {
+        let (newer, whole) = self.since(seen, AuditFilter::default()).await?;
+        let newest = newer.last().map_or(seen, |record| record.id);
+        if !whole && !newer.is_empty() {
+            let _ = self.tell.send(News::Gap);
+        }
+        for record in newer {
+            let _ = self.tell.send(News::Transition(Arc::new(record)));
+        }
+        Ok(newest)
+    }
+
+    /// What the trail has behind this record, oldest first, and whether it is all of it. Bounded.
+    async fn since(&self, id: u64, of: AuditFilter) -> StoreResult<(Vec<AuditRecord>, bool)> {
         let mut newer = Vec::new();
         let mut cursor = None;
         loop {
-            let filter = AuditFilter { cursor, limit: PAGE, ..AuditFilter::default() };
-            let page = self.engine.audit(filter).await?;
-            let known = |record: &AuditRecord| seen.is_some_and(|seen| record.id <= seen);
-            let met = page.items.iter().any(known);
-            newer.extend(page.items.into_iter().filter(|record| !known(record)));
+            let page = self.engine.audit(AuditFilter { cursor, limit: PAGE, ..of.clone() }).await?;
+            let reached = page.items.iter().any(|record| record.id <= id);
+            newer.extend(page.items.into_iter().filter(|record| record.id > id));
             cursor = page.next;
-            if met || seen.is_none() || cursor.is_none() || newer.len() >= limits::STREAM_KEPT {
-                break;
+            // At the end of the trail, older records may have been there: only the very first has none before it.
+            let whole = reached || (cursor.is_none() && id == 0);
+            if whole || cursor.is_none() || newer.len() >= limits::STREAM_KEPT {
+                newer.reverse();
+                return Ok((newer, whole));
             }
         }
-        let first = seen.is_none();
-        *seen = newer.first().map(|record| record.id).or(*seen).or(Some(0));
-        for record in newer.into_iter().rev() {
-            let record = Arc::new(record);
-            let mut kept = self.kept.lock().expect("no panic happens while it is locked");
-            kept.push_back(record.clone());
-            if kept.len() > limits::STREAM_KEPT {
-                kept.pop_front();
-            }
-            drop(kept);
-            if !first {
-                let _ = self.tell.send(News::Transition(record));
-            }
-        }
-        Ok(())
-    }
-
-    /// What was kept after this record, and whether it is all of it.
-    fn after(&self, id: u64) -> (Vec<Arc<AuditRecord>>, bool) {
-        let kept = self.kept.lock().expect("no panic happens while it is locked");
-        let whole =
-            kept.front().is_none_or(|first| first.id <= id + 1) || kept.iter().any(|record| record.id == id);
-        (kept.iter().filter(|record| record.id > id).cloned().collect(), whole)
     }
 }
 
@@ -218,28 +214,36 @@ pub(crate) async fn stream(
         wanted.principal.queue(queue)?;
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    open(&app, wanted, last)
+    open(&app, wanted, last).await
 }
 
 /// For pages of the dashboard, which show what anybody who is logged in may see.
-pub(crate) fn for_page(app: &App, principal: Principal) -> Answer<Response> {
-    open(app, Wanted { principal, tenant: None, queue: None, key: None }, None)
+pub(crate) async fn for_page(app: &App, principal: Principal) -> Answer<Response> {
+    open(app, Wanted { principal, tenant: None, queue: None, key: None }, None).await
 }
 
-fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
+async fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
     let full = || Problem::too_many("too many streams are open", Duration::from_secs(5));
     let listener = Listener::new(&app.stream).ok_or_else(full)?;
     let news = app.stream.tell.subscribe();
-    app.stream.follow();
+    app.stream.follow().await?;
     let mut first = String::from("retry: 1000\n\n");
+    let mut told = last.unwrap_or(0);
     if let Some(id) = last {
-        let (missed, whole) = app.stream.after(id);
+        let of = AuditFilter {
+            tenant: wanted.tenant.clone(),
+            queue: wanted.queue.clone(),
+            key: wanted.key.clone(),
+            ..AuditFilter::default()
+        };
+        let (missed, whole) = app.stream.since(id, of).await?;
         if !whole {
-            first.push_str("event: gap\ndata: {}\n\n");
+            first.push_str(GAP);
         }
+        told = missed.last().map_or(told, |record| record.id);
         missed.iter().filter(|record| wanted.is(record)).for_each(|record| first.push_str(&frame(record)));
     }
-    let state = Open { first: Some(first), news, wanted, stop: app.stop.clone(), last, _listener: listener };
+    let state = Open { first: Some(first), news, wanted, stop: app.stop.clone(), told, _listener: listener };
     let frames = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), state))
@@ -256,7 +260,8 @@ struct Open {
     news: broadcast::Receiver<News>,
     wanted: Wanted,
     stop: CancellationToken,
-    last: Option<u64>,
+    /// The latest record that was sent, or passed over.
+    told: u64,
     _listener: Listener,
 }
 
@@ -274,13 +279,11 @@ impl Open {
             match news {
                 Ok(News::Changed) => return Some("event: changed\ndata: {}\n\n".to_owned()),
                 Ok(News::Transition(record)) => {
-                    if self.wanted.is(&record) && self.last.is_none_or(|last| record.id > last) {
+                    if self.wanted.is(&record) && record.id > self.told {
                         return Some(frame(&record));
                     }
                 }
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    return Some("event: gap\ndata: {}\n\n".to_owned());
-                }
+                Ok(News::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => return Some(GAP.to_owned()),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
