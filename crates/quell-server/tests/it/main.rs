@@ -1,6 +1,11 @@
 //! The server over real HTTP.
 
+mod control;
 mod corpus;
 mod document;
+mod events;
 mod matrix;
+mod reading;
+mod streaming;
 mod support;
+mod work;
