@@ -1,5 +1,7 @@
 //! The dashboard as a browser without scripts sees it: who gets in, what is shown to whom, and what is refused.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
 use std::time::Duration;
 
 use quell::tokens::Scope;
