@@ -6,6 +6,7 @@
 //!
 //! This file reads the command line and hands over; `parts.rs` knows what is checked and in which order.
 
+mod api;
 mod deny;
 mod docs;
 mod generate;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::report::{Line, Verdict};
 use crate::servers::Servers;
 use crate::tally::Tally;
-use crate::{Place, deny, docs, process, report};
+use crate::{Place, api, deny, docs, process, report};
 
 /// One named piece of the judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(crate) enum Part {
     Deny,
     Build,
     Tests,
+    Api,
     Doc,
     Docs,
 }
@@ -34,8 +35,8 @@ pub(crate) struct Selection {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Fmt, Self::Clippy, Self::Deny, Self::Build, Self::Tests, Self::Doc, Self::Docs];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Fmt, Self::Clippy, Self::Deny, Self::Build, Self::Tests, Self::Api, Self::Doc, Self::Docs];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +45,7 @@ impl Part {
             Self::Deny => "deny",
             Self::Build => "build",
             Self::Tests => "tests",
+            Self::Api => "api",
             Self::Doc => "doc",
             Self::Docs => "docs",
         }
@@ -56,6 +58,7 @@ impl Part {
             Self::Deny => "dependencies: licences, banned crates, where they come from",
             Self::Build => "everything compiles, examples and benches too",
             Self::Tests => "unit and integration tests, beside the servers that stores need",
+            Self::Api => "the server keeps to its own document, whatever schemathesis sends",
             Self::Doc => "the programs inside the documentation comments",
             Self::Docs => "links in Markdown files resolve; no path of one machine is mentioned",
         }
@@ -108,6 +111,7 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<(
             };
             Ok((verdict, Some(tally)))
         }
+        Part::Api => api::check(place).map(|verdict| (verdict, None)),
         Part::Doc => {
             let mut command = place.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
             command.args(test_args);

@@ -93,7 +93,7 @@ fn named_by_caller(value: impl Fn(&str) -> Option<String>) -> Option<Names> {
     ])
 }
 
-fn install_missing(place: &Place) -> anyhow::Result<()> {
+pub(crate) fn install_missing(place: &Place) -> anyhow::Result<()> {
     let packages = quell_test_servers::missing_packages();
     if packages.is_empty() {
         return Ok(());

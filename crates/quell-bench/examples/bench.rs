@@ -20,7 +20,7 @@ async fn main() -> anyhow::Result<()> {
         _ => Place::Folder(std::env::current_dir()?),
     };
     let worker = Some(Program { path: std::env::current_exe()?, args: vec!["worker".to_owned()] });
-    let options = Options { place, workloads: arguments, sizes: Sizes::default(), worker };
+    let options = Options { place, workloads: arguments, sizes: Sizes::default(), worker, server: None };
     for f in quell_bench::run(&options, pending(), |what| eprintln!("{what}")).await?.figures {
         let ratio = f.ratio.map(|r| format!("{r:.3} × raw {:.0}", f.raw.unwrap_or(0.0))).unwrap_or_default();
         println!("{:<9} {:<50} {:>12.2} {:<9} {ratio} {:?}", f.workload, f.what, f.value, f.unit, f.reached);

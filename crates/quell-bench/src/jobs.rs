@@ -8,7 +8,7 @@ use crate::raw::Raw;
 use crate::targets::{Drain, Targets};
 use crate::{BULK, Figure, Sizes, Watch, append_all, drain, key, payload};
 
-const CALLERS: usize = 64;
+pub(crate) const CALLERS: usize = 64;
 
 pub(crate) async fn run(
     fresh: &Fresh,
@@ -21,16 +21,7 @@ pub(crate) async fn run(
     let each = sizes.jobs / 4 / CALLERS;
     let one_by_one = each * CALLERS;
 
-    let watch = Watch::start();
-    // Tasks of their own, so that callers share both cores as real ones do.
-    let mut tasks = JoinSet::new();
-    for caller in 0..CALLERS {
-        tasks.spawn(append_singly(engine.clone(), caller * each, each));
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    let callers = watch.rate(one_by_one);
+    let callers = append_by_callers(&engine, 0, each).await?;
 
     let watch = Watch::start();
     append_all(&engine, one_by_one..sizes.jobs).await?;
@@ -56,6 +47,20 @@ pub(crate) async fn run(
             Drain::LanesPerSecond(rate) => drained.at_least(rate),
         },
     ])
+}
+
+/// Events per second of callers that each append one event after the other.
+pub(crate) async fn append_by_callers(engine: &Engine, first: usize, each: usize) -> anyhow::Result<f64> {
+    let watch = Watch::start();
+    // Tasks of their own, so that callers share both cores as real ones do.
+    let mut tasks = JoinSet::new();
+    for caller in 0..CALLERS {
+        tasks.spawn(append_singly(engine.clone(), first + caller * each, each));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(watch.rate(CALLERS * each))
 }
 
 async fn append_singly(engine: Engine, first: usize, count: usize) -> anyhow::Result<()> {

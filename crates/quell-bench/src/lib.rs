@@ -14,6 +14,7 @@
 //! | `waiting` | the same work beside a thousand and beside a million lanes that wait, and the memory of this process |
 //! | `processes` | drain by one, two and four worker processes |
 //! | `held` | PostgreSQL: claims while another session holds a transaction open |
+//! | `http` | the appends of `jobs` through a server of its own, its acknowledgements at half that load, and its memory |
 //! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
 //!
 //! Each workload gets a place of its own (`place.rs`), which is gone when it ends, also by an error or a signal.
@@ -30,6 +31,7 @@ use tokio::task::JoinHandle;
 mod bloat;
 mod burst;
 mod held;
+mod http;
 mod jobs;
 mod keyed;
 mod place;
@@ -55,6 +57,8 @@ pub struct Options {
     pub sizes: Sizes,
     /// Starts a worker process that calls [`work`]; without it, `processes` is left out.
     pub worker: Option<Program>,
+    /// The program whose `serve` is measured; without it, `http` is left out.
+    pub server: Option<Program>,
 }
 
 /// How much of everything. The targets hold for the default.
@@ -82,6 +86,8 @@ pub struct Sizes {
     pub held: Duration,
     pub bloat_cycles: usize,
     pub bloat_lanes: usize,
+    /// Lanes that wait in the server of `http`.
+    pub http_lanes: usize,
 }
 
 impl Default for Sizes {
@@ -101,12 +107,13 @@ impl Default for Sizes {
             held: Duration::from_secs(30),
             bloat_cycles: 100,
             bloat_lanes: 1_000,
+            http_lanes: 100_000,
         }
     }
 }
 
-pub const WORKLOADS: [&str; 9] =
-    ["jobs", "keyed", "burst", "start", "timer", "waiting", "processes", "held", "bloat"];
+pub const WORKLOADS: [&str; 10] =
+    ["jobs", "keyed", "burst", "start", "timer", "waiting", "processes", "http", "held", "bloat"];
 
 /// What was measured, and under which conditions.
 #[derive(Debug, Clone, Serialize)]
@@ -222,6 +229,7 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "processes" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
+        "http" if options.server.is_none() => Some("there is no program to start as a server".to_owned()),
         _ => None,
     }
 }
@@ -264,6 +272,10 @@ async fn workload(
         "processes" => {
             tell(&format!("processes: {} lanes by 1, 2 and 4 workers", n(sizes.process_lanes)));
             processes::run(fresh, sizes, options.worker.as_ref()).await
+        }
+        "http" => {
+            tell(&format!("http: append through a server, {} lanes that wait", n(sizes.http_lanes)));
+            http::run(fresh, sizes, options.server.as_ref()).await
         }
         "held" => {
             tell(&format!("held: claims while a transaction stays open for {} s", sizes.held.as_secs()));

@@ -27,6 +27,10 @@ pub(crate) const RESIDENT_MB: f64 = 200.0;
 /// A claim under another session's open transaction, against one without.
 pub(crate) const HELD_TIMES: f64 = 2.0;
 
+/// Appends through the server, against those in this process.
+pub(crate) const HTTP_OF_PROCESS: f64 = 0.6;
+pub(crate) const HTTP_P99_MS: f64 = 15.0;
+
 impl Targets {
     pub(crate) fn of(kind: Kind) -> Targets {
         match kind {

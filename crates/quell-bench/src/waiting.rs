@@ -105,7 +105,12 @@ fn counting(handled: Arc<Handled>) -> impl quell::Handler {
 
 /// What the kernel says; nothing where it does not.
 fn resident_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    resident_mb_of("self")
+}
+
+/// Of the process with this id.
+pub(crate) fn resident_mb_of(process: &str) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes / 1_024.0)

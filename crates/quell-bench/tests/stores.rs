@@ -29,12 +29,13 @@ fn tiny() -> Sizes {
         held: Duration::from_millis(600),
         bloat_cycles: 2,
         bloat_lanes: 600,
+        http_lanes: 1_000,
     }
 }
 
 fn options(place: Place, workloads: &[&str]) -> Options {
     let workloads = workloads.iter().map(|&name| name.to_owned()).collect();
-    Options { place, workloads, sizes: tiny(), worker: None }
+    Options { place, workloads, sizes: tiny(), worker: None, server: None }
 }
 
 async fn measure(place: Place) -> (Measured, Vec<String>) {

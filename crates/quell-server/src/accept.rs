@@ -4,6 +4,8 @@
 //! nor a bound on connections. A connection gets HTTP/1.1 or, by prior knowledge, HTTP/2. The head must arrive in time,
 //! also the first one; an idle connection is closed after the same time. A reader who takes nothing is given up.
 //!
+//! What could be read in two ways is refused below, in `wire.rs`.
+//!
 //! When the server stops, it accepts nothing more; requests that are under way are finished within the grace, long polls
 //! and streams are ended at once (they listen to the same signal).
 
@@ -15,13 +17,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use quell::clock::{self, Stopwatch};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
@@ -31,6 +33,7 @@ use tower::ServiceExt;
 
 use crate::error::Problem;
 use crate::limits;
+use crate::wire::Wire;
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -40,13 +43,20 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 #[derive(Clone)]
 pub(crate) struct Connections {
     free: Arc<Semaphore>,
+    /// Places of those that are told that there is none.
+    refusing: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Connections {
     pub(crate) fn new(most: usize, stop: CancellationToken) -> Self {
-        Connections { free: Arc::new(Semaphore::new(most)), tasks: TaskTracker::new(), stop }
+        Connections {
+            free: Arc::new(Semaphore::new(most)),
+            refusing: Arc::new(Semaphore::new(limits::REFUSING)),
+            tasks: TaskTracker::new(),
+            stop,
+        }
     }
 
     /// Serves until it is told to stop.
@@ -75,7 +85,13 @@ impl Connections {
                 }
                 Err(_) => {
                     metrics::counter!("quell_http_connections_refused_total").increment(1);
-                    self.tasks.spawn(refuse(stream));
+                    // Beyond that many it is closed without a word.
+                    if let Ok(place) = self.refusing.clone().try_acquire_owned() {
+                        self.tasks.spawn(async move {
+                            refuse(stream).await;
+                            drop(place);
+                        });
+                    }
                 }
             }
         }
@@ -94,7 +110,15 @@ async fn refuse(mut stream: TcpStream) {
                           Content-Type: application/problem+json\r\nContent-Length: 141\r\n\r\n\
                           {\"type\":\"urn:quell:too-many-connections\",\"title\":\"Service Unavailable\",\"status\":503,\
                           \"code\":\"too-many-connections\",\"detail\":\"try again later\"}";
-    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(FULL)).await;
+    let told = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        // Closed with something unread, the connection would be reset, and the answer lost with it.
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
 }
 
 async fn serve(stream: TcpStream, from: SocketAddr, router: Router, stop: CancellationToken) {
@@ -102,8 +126,8 @@ async fn serve(stream: TcpStream, from: SocketAddr, router: Router, stop: Cancel
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits::WRITE_TIME));
-    let io = TokioIo::new(Box::pin(stream));
     let activity = Arc::new(Activity::new());
+    let io = TokioIo::new(Wire::new(Box::pin(stream), activity.clone()));
     let service = {
         let activity = activity.clone();
         service_fn(move |request: Request<Incoming>| {
@@ -170,7 +194,13 @@ async fn answer(
     request.extensions_mut().insert(Peer(from));
     let refused = check(&request);
     let response = match refused {
-        Some(problem) => axum::response::IntoResponse::into_response(problem),
+        Some(problem) => {
+            let mut response = axum::response::IntoResponse::into_response(problem);
+            if request.version() < Version::HTTP_2 {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
         None => match router.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -182,21 +212,54 @@ async fn answer(
 
 /// What no route should see.
 fn check(request: &Request<Body>) -> Option<Problem> {
-    if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > limits::TARGET_BYTES) {
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    if target.len() > limits::TARGET_BYTES {
         let detail = format!("the target has more than {} bytes", limits::TARGET_BYTES);
         return Some(Problem::new(StatusCode::URI_TOO_LONG, "target-too-long", detail));
     }
-    // The form that proxies get: whoever sends it here takes us for one.
-    if request.version() < Version::HTTP_2 && request.uri().scheme().is_some() {
-        return Some(Problem::bad_request("send the path alone: this is no proxy"));
+    // HTTP/1 counts them while it reads; HTTP/2 counts their bytes alone.
+    if request.headers().len() > limits::HEADERS {
+        let detail = format!("there are more than {} header fields", limits::HEADERS);
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Some(Problem::new(status, "too-many-fields", detail));
+    }
+    if request.method() == Method::CONNECT {
+        let detail = "this is no proxy";
+        let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
+        return Some(problem.allow(HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE")));
+    }
+    if request.version() < Version::HTTP_2 {
+        // The form that proxies get: whoever sends it here takes us for one.
+        if request.uri().scheme().is_some() {
+            return Some(Problem::bad_request("send the path alone: this is no proxy"));
+        }
+        let mut hosts = request.headers().get_all(header::HOST).iter();
+        let named = hosts.next().is_some_and(|host| !host.is_empty());
+        // HTTP/1.0 may leave it out.
+        let needed = request.version() == Version::HTTP_11 || request.headers().contains_key(header::HOST);
+        if needed && (!named || hosts.next().is_some()) {
+            return Some(Problem::bad_request("name the server in one Host header").at("Host"));
+        }
+    }
+    if !is_percent_encoded(target) {
+        let detail =
+            "a percent sign in the target begins two hexadecimal digits; write %25 for the sign itself";
+        return Some(Problem::bad_request(detail).at("target"));
     }
     None
 }
 
+/// Whether every percent sign is followed by two digits: anything else would be read as it stands, or not at all.
+fn is_percent_encoded(target: &str) -> bool {
+    let mut parts = target.as_bytes().split(|byte| *byte == b'%');
+    parts.next();
+    parts.all(|part| part.len() >= 2 && part[..2].iter().all(u8::is_ascii_hexdigit))
+}
+
 /// Whether a connection has anything under way.
-struct Activity {
+pub(crate) struct Activity {
     requests: AtomicUsize,
-    /// Milliseconds of `since` at which the last request ended.
+    /// Milliseconds of `since` at which the last request ended, or the last byte of an answer was taken.
     ended: AtomicU64,
     since: Stopwatch,
 }
@@ -211,6 +274,12 @@ impl Activity {
         Busy(this.clone())
     }
 
+    /// A large answer is still on its way when its request has ended.
+    pub(crate) fn touch(&self) {
+        let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.ended.store(now, Ordering::Relaxed);
+    }
+
     fn is_idle(&self, limit: Duration) -> bool {
         let ended = Duration::from_millis(self.ended.load(Ordering::Relaxed));
         self.requests.load(Ordering::Relaxed) == 0 && self.since.elapsed().saturating_sub(ended) > limit
@@ -221,8 +290,7 @@ struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let now = u64::try_from(self.0.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.ended.store(now, Ordering::Relaxed);
+        self.0.touch();
         self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }

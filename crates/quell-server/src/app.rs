@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::TokenBook;
 use crate::claims::ClaimBook;
+use crate::depth::Depths;
 use crate::polls::Polls;
 use crate::stream::Stream;
 
@@ -18,6 +19,7 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) tokens: TokenBook,
     pub(crate) claims: ClaimBook,
+    pub(crate) depths: Depths,
     pub(crate) polls: Polls,
     pub(crate) stream: Arc<Stream>,
     /// Names under which a server on loopback may be asked for; nothing means any.
@@ -39,6 +41,7 @@ impl App {
             engine,
             tokens,
             claims: ClaimBook::default(),
+            depths: Depths::default(),
             polls: Polls::default(),
             hosts,
             stop,

@@ -28,7 +28,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Answer, Problem, ProblemDocument};
-use crate::{Path, body, cloudevents, json, limits};
+use crate::{Path, body, cloudevents, depth, json, limits};
 
 /// Header fields of a request that travel with its events.
 const KEPT_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
@@ -177,10 +177,18 @@ pub(crate) async fn append(
 }
 
 async fn store(app: &App, events: Vec<Incoming>) -> Answer<Response> {
-    let receipts = app.engine.append(events).await.map_err(too_much)?;
+    let receipts = append_checked(app, events).await?;
     let mut response = json(&Receipts { receipts });
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
+}
+
+async fn append_checked(app: &App, events: Vec<Incoming>) -> Answer<Vec<Receipt>> {
+    if let Some(first) = events.first() {
+        let queue = app.engine.queue(&first.lane.queue)?;
+        depth::check(app, &queue, events.iter().map(|event| &event.lane.tenant)).await?;
+    }
+    app.engine.append(events).await.map_err(too_much)
 }
 
 /// A limit that an append meets is one of size.
@@ -188,6 +196,15 @@ fn too_much(error: quell::EngineError) -> Problem {
     let limit = matches!(&error, quell::EngineError::Store(e) if e.kind == ErrorKind::Limit);
     let problem = Problem::from(error);
     if limit { problem.status(StatusCode::PAYLOAD_TOO_LARGE, "too-large") } else { problem }
+}
+
+/// The bytes of a payload as they were sent.
+pub(crate) fn payload(sent: &RawValue) -> Answer<Payload> {
+    if sent.get().len() > core_limits::PAYLOAD_BYTES_MAX {
+        let most = core_limits::PAYLOAD_BYTES_MAX;
+        return Err(Problem::too_large(format!("a payload has at most {most} bytes")).at("payload"));
+    }
+    Ok(Payload::from_json(sent.get().as_bytes())?)
 }
 
 /// Where events of one request go, and what is the same for all of them.
@@ -226,7 +243,11 @@ impl Inbound {
     fn incoming(&self, event: EventBody<'_>, at: Option<usize>) -> Answer<Incoming> {
         let lane = LaneKey::new(self.queue.clone(), Key::new(&*event.key)?)
             .of(self.principal.tenant(event.tenant.as_deref())?);
-        let payload = Payload::from_json(event.payload.get().as_bytes())?;
+        let payload = payload(event.payload)?;
+        let delay = event.delay_ms.map(Duration::from_millis);
+        if delay.is_some_and(|delay| delay > core_limits::DELAY_MAX) {
+            return Err(Problem::bad_request("a delay is at most 366 days").at("delay_ms"));
+        }
         let id = match (event.id, &self.key, at) {
             (Some(id), ..) => Some(EventId::new(&*id)?),
             (None, Some(key), Some(at)) => Some(EventId::new(format!("{key}/{at}"))?),
@@ -241,7 +262,7 @@ impl Inbound {
             id,
             headers: self.headers.clone(),
             priority,
-            delay: event.delay_ms.map(Duration::from_millis),
+            delay,
             window: event.window.map(WindowBody::policy),
             only_if_idle: event.only_if_idle,
             source: event.source.map(SourceName::new).transpose()?,
@@ -272,7 +293,8 @@ fn idempotency_key(headers: &HeaderMap) -> Answer<Option<String>> {
         || Problem::bad_request("Idempotency-Key is 1 to 240 visible characters, once").at("Idempotency-Key");
     let text = value.to_str().map_err(|_| wrong())?.trim();
     let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    if values.next().is_some() || text.is_empty() || text.len() > 240 {
+    let visible = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if values.next().is_some() || text.is_empty() || text.len() > 240 || !visible {
         return Err(wrong());
     }
     Ok(Some(text.to_owned()))
@@ -288,8 +310,15 @@ enum Line {
 
 /// Reads lines, stores them in groups and answers line by line, as they come.
 fn lines(app: Arc<App>, to: Inbound, body: Body) -> Response {
-    let state =
-        Lines { app, to, body: body::Incoming::new(body), rest: BytesMut::new(), line: 0, ended: false };
+    let state = Lines {
+        app,
+        to,
+        body: body::Incoming::new(body),
+        rest: BytesMut::new(),
+        looked: 0,
+        line: 0,
+        ended: false,
+    };
     let answers = stream::unfold(state, |mut state| async move {
         let answer = state.group().await?;
         Some((Ok::<_, std::convert::Infallible>(answer), state))
@@ -307,6 +336,8 @@ struct Lines {
     body: body::Incoming,
     /// What has come and is not a whole line yet.
     rest: BytesMut,
+    /// So much of it has no line end: a long line that comes in small pieces is looked at once, not at every piece.
+    looked: usize,
     line: u64,
     ended: bool,
 }
@@ -331,8 +362,9 @@ impl Lines {
                 broken = Some(problem);
                 self.ended = true;
                 self.rest.clear();
+                self.looked = 0;
                 break;
-            } else if !read.is_empty() && !self.rest.contains(&b'\n') && !self.ended {
+            } else if !read.is_empty() && !self.rest[self.looked..].contains(&b'\n') && !self.ended {
                 // What is there is stored before more is waited for.
                 break;
             }
@@ -359,14 +391,22 @@ impl Lines {
     }
 
     fn take_line(&mut self) -> Option<Bytes> {
-        match self.rest.iter().position(|byte| *byte == b'\n') {
+        let found = self.rest[self.looked..].iter().position(|byte| *byte == b'\n');
+        match found.map(|found| self.looked + found) {
             Some(end) => {
+                self.looked = 0;
                 let mut line = self.rest.split_to(end + 1);
                 line.truncate(end);
                 Some(line.freeze())
             }
-            None if self.ended && !self.rest.is_empty() => Some(self.rest.split().freeze()),
-            None => None,
+            None if self.ended && !self.rest.is_empty() => {
+                self.looked = 0;
+                Some(self.rest.split().freeze())
+            }
+            None => {
+                self.looked = self.rest.len();
+                None
+            }
         }
     }
 
@@ -394,17 +434,17 @@ impl Lines {
 /// One transaction for all; when it was refused as a whole, each line is tried by itself.
 async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line> {
     let good: Vec<Incoming> = read.iter().filter_map(|(_, event)| event.as_ref().ok().cloned()).collect();
-    let together = if good.is_empty() { Ok(Vec::new()) } else { app.engine.append(good).await };
+    let together = append_checked(app, good).await;
     let mut lines = Vec::with_capacity(read.len());
     let mut receipts = together.map(Vec::into_iter);
     for (line, event) in read {
         let stored = match (event, &mut receipts) {
             (Err(problem), _) => Err(problem),
             (Ok(_), Ok(receipts)) => Ok(receipts.next()),
-            (Ok(_), Err(quell::EngineError::Store(e))) if e.is_temporary() => Err(Problem::from(e.clone())),
+            (Ok(_), Err(problem)) if is_for_all(problem) => Err(problem.clone()),
             (Ok(event), Err(_)) => {
-                let alone = app.engine.append(vec![event]).await;
-                alone.map(|mut receipts| receipts.pop()).map_err(too_much)
+                let alone = append_checked(app, vec![event]).await;
+                alone.map(|mut receipts| receipts.pop())
             }
         };
         match stored {
@@ -413,4 +453,9 @@ async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line>
         }
     }
     lines
+}
+
+/// Whether every line would meet it: the store is away, or the queue is full.
+fn is_for_all(problem: &Problem) -> bool {
+    matches!(problem.code(), "unavailable" | "unknown-outcome" | "corrupt" | "queue-full")
 }

@@ -140,6 +140,14 @@ impl Principal {
         }
     }
 
+    /// A source governs lanes of every queue, and a shared one those of every tenant.
+    pub(crate) fn source(&self, shared: bool) -> Answer<()> {
+        match (self.queues(), shared) {
+            (None, false) => Ok(()),
+            _ => self.unlimited(),
+        }
+    }
+
     pub(crate) fn unlimited_tenants(&self) -> bool {
         self.tenants().is_none()
     }
@@ -268,7 +276,9 @@ impl TokenBook {
         }
         if guesses.len() < limits::GUESSERS || guesses.contains_key(&from) {
             let found = guesses.entry(from).or_insert(Guesses { wrong: 0, last: Stopwatch::start() });
-            found.wrong = found.wrong.saturating_add(1);
+            // Whoever has been quiet for the longest pause begins anew.
+            let before = if found.last.elapsed() > limits::GUESS_PAUSE_MAX { 0 } else { found.wrong };
+            found.wrong = before.saturating_add(1);
             found.last = Stopwatch::start();
         }
     }
@@ -311,22 +321,21 @@ pub(crate) async fn principal(
     if app.tokens.is_open(app).await? {
         return Ok(Principal::anybody());
     }
-    if let Some(from) = from {
-        app.tokens.may_guess(from)?;
-    }
     let Some(text) = shown? else {
         let detail =
             "this server wants a token: send `Authorization: Bearer quell_…`; `quell token create` makes one";
         return Err(Problem::unauthorized(detail));
     };
     let known = app.tokens.known(app, &text).await;
-    if let Some(from) = from
-        && !matches!(&known, Err(problem) if problem.code() != "unauthorized")
-    {
-        app.tokens.guessed(from, known.is_ok());
-    }
-    if known.is_err() {
-        metrics::counter!("quell_http_wrong_tokens_total").increment(1);
+    match (&known, from) {
+        (Err(problem), Some(from)) if problem.code() == "unauthorized" => {
+            metrics::counter!("quell_http_wrong_tokens_total").increment(1);
+            // Only the wrong ones wait. All programs of a host, and all those behind a proxy, have one address: a worker
+            // with an old token must not stop the others, and 256 bits are not guessed however fast one may try.
+            app.tokens.may_guess(from)?;
+            app.tokens.guessed(from, false);
+        }
+        _ => {}
     }
     known
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use quell::clock::Stopwatch;
@@ -43,6 +43,22 @@ impl Incoming {
         }
     }
 
+    /// Throws away what still comes: a connection that is closed with something unread is reset, and an answer on its way
+    /// is lost with it.
+    async fn leave(mut self) {
+        let mut left = limits::LEFTOVER_BYTES;
+        let rest = async {
+            while let Some(Ok(frame)) = self.body.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        };
+        // Too much or too late, it is closed all the same.
+        let _ = tokio::time::timeout(limits::LEFTOVER_TIME, rest).await;
+    }
+
     fn check_rate(&self, taken: Duration) -> Answer<()> {
         let slow = taken > limits::BODY_PAUSE && self.seen < taken.as_secs() * limits::BODY_RATE;
         if slow { Err(Problem::too_slow()) } else { Ok(()) }
@@ -52,12 +68,21 @@ impl Incoming {
 /// The whole body, of `most` bytes at the most.
 pub(crate) async fn read(request: Request<Body>, most: usize) -> Answer<Bytes> {
     let (parts, body) = request.into_parts();
-    refuse_encoding(&parts.headers)?;
-    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    let mut incoming = Incoming::new(body);
+    let whole = read_from(&parts.headers, &mut incoming, most).await;
+    // Whoever waits for a word before sending more is not asked for it.
+    if matches!(&whole, Err(problem) if problem.code() != "too-slow") && !parts.headers.contains_key(EXPECT) {
+        tokio::spawn(incoming.leave());
+    }
+    whole
+}
+
+async fn read_from(headers: &HeaderMap, incoming: &mut Incoming, most: usize) -> Answer<Bytes> {
+    refuse_encoding(headers)?;
+    let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
-    let mut incoming = Incoming::new(body);
     let Some(first) = incoming.piece().await? else { return Ok(Bytes::new()) };
     if first.len() > most {
         return Err(too_large(most));
@@ -122,13 +147,11 @@ pub(crate) fn is_json(media: &str) -> bool {
 }
 
 pub(crate) fn refuse_encoding(headers: &HeaderMap) -> Answer<()> {
-    match headers.get(CONTENT_ENCODING) {
-        Some(value) if value != "identity" => {
-            Err(Problem::unsupported("compressed bodies are not taken: send it as it is")
-                .at("Content-Encoding"))
-        }
-        _ => Ok(()),
+    if headers.get_all(CONTENT_ENCODING).iter().any(|value| value != "identity") {
+        let detail = "compressed bodies are not taken: send it as it is";
+        return Err(Problem::unsupported(detail).at("Content-Encoding"));
     }
+    Ok(())
 }
 
 fn too_large(most: usize) -> Problem {

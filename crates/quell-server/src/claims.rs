@@ -20,7 +20,7 @@ use quell::PullWish;
 use quell::quell_core::batch::{Batch, RunId, WorkerId};
 use quell::quell_core::event::{LaneKey, QueueName};
 use quell::quell_core::limits as core_limits;
-use quell::quell_core::store::{ExtendRequest, HoldRequest, StepAction, StepAnswer};
+use quell::quell_core::store::{ClaimQueues, ExtendRequest, HoldRequest, StepAction, StepAnswer};
 
 pub(crate) use self::delivery::Delivery;
 use self::shapes::{
@@ -121,6 +121,9 @@ pub(crate) async fn claim(
         let detail = "the name of a worker is 1 to 128 bytes without control characters";
         return Err(Problem::bad_request(detail).at("worker"));
     }
+    if wish.claim_id.as_ref().is_some_and(|id| id.chars().any(char::is_control)) {
+        return Err(Problem::bad_request("a claim_id has no control characters").at("claim_id"));
+    }
     let lease = wish.lease_ms.map(lease).transpose()?;
     // Stable for one worker, so that it can repeat a claim; another credential is another worker.
     let worker = WorkerId { name: wish.worker, pid: 0, start: principal.id().to_owned() };
@@ -134,6 +137,11 @@ pub(crate) async fn claim(
     };
     let request = app.engine.pull_request(&wish_of)?;
     request.check()?;
+    if matches!(&request.queues, ClaimQueues::Listed(list) if list.is_empty()) {
+        let detail =
+            "no queue of this server is pulled: set handler = \"pull\", or start it with --handler pull";
+        return Err(Problem::new(http::StatusCode::CONFLICT, "not-pulled", detail));
+    }
     let wait = Duration::from_millis(wish.wait_ms.unwrap_or(0)).min(limits::WAIT_MAX);
     let delivery = polls::claim(&app, request, wait).await?;
     app.claims.remember(delivery.batches());

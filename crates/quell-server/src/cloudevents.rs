@@ -4,11 +4,14 @@
 //! extension `partitionkey`, else `subject`, else `source`. The payload is the whole event in its structured form, so that
 //! a handler sees all of it. Hand-written: the SDK brings an HTTP client and a date library of its own.
 
+use std::fmt;
+
 use base64::Engine as _;
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use quell::quell_core::event::Payload;
 use quell::quell_core::limits as core_limits;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -25,21 +28,48 @@ pub(crate) struct CloudEvent {
     pub(crate) payload: Payload,
 }
 
+/// The attributes of an event in JSON, each given once: of two the reader behind us might take the other one.
+struct Attributes(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Attributes(Map::new()))
+    }
+}
+
+impl<'de> Visitor<'de> for Attributes {
+    type Value = Attributes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a CloudEvent")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut given: A) -> Result<Attributes, A::Error> {
+        while let Some((name, value)) = given.next_entry::<String, Value>()? {
+            if self.0.contains_key(&name) {
+                return Err(A::Error::custom(format!("{name:?} is given twice")));
+            }
+            self.0.insert(name, value);
+        }
+        Ok(self)
+    }
+}
+
 pub(crate) fn is_cloudevent(media: &str, headers: &HeaderMap) -> bool {
     media.starts_with("application/cloudevents") || headers.contains_key("ce-specversion")
 }
 
 pub(crate) fn read(media: &str, headers: &HeaderMap, bytes: &[u8]) -> Answer<Vec<CloudEvent>> {
     match media {
-        STRUCTURED => Ok(vec![checked(body::parse(bytes)?)?]),
+        STRUCTURED => Ok(vec![checked(body::parse::<Attributes>(bytes)?.0)?]),
         BATCHED => {
-            let events: Vec<Map<String, Value>> = body::parse(bytes)?;
+            let events: Vec<Attributes> = body::parse(bytes)?;
             if events.len() > core_limits::APPEND_EVENTS_MAX {
                 return Err(Problem::too_large("too many events in one request"));
             }
             let placed = events.into_iter().enumerate();
             placed
-                .map(|(at, event)| checked(event).map_err(|problem| problem.at(format!("[{at}]"))))
+                .map(|(at, event)| checked(event.0).map_err(|problem| problem.at(format!("[{at}]"))))
                 .collect()
         }
         other if other.starts_with("application/cloudevents") => {
@@ -98,6 +128,11 @@ fn checked(event: Map<String, Value>) -> Answer<CloudEvent> {
     needed("type")?;
     if event.contains_key("data") && event.contains_key("data_base64") {
         return Err(wrong("data", "and data_base64 are both there"));
+    }
+    match event.get("data_base64") {
+        None => {}
+        Some(Value::String(text)) if base64::engine::general_purpose::STANDARD.decode(text).is_ok() => {}
+        Some(_) => return Err(wrong("data_base64", "is not base 64")),
     }
     let key = match (text("partitionkey")?, text("subject")?) {
         (Some(key), _) | (None, Some(key)) => key.to_owned(),

@@ -10,7 +10,7 @@ use axum::response::Response;
 use http::Request;
 use quell::RedriveWish;
 use quell::quell_core::batch::RunId;
-use quell::quell_core::event::{EventId, Key, LaneKey, Payload, QueueName};
+use quell::quell_core::event::{EventId, Key, LaneKey, QueueName};
 use quell::quell_core::inspect::{LaneFilter, RunFilter};
 use quell::quell_core::lifecycle::RunState;
 use quell::quell_core::store::{Controlled, Purge, PurgeWhat, QueueScope, RedriveTo};
@@ -21,7 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Answer, Problem, ProblemDocument};
-use crate::inspect::{EventQuery, Owner, visible_run};
+use crate::inspect::{EventQuery, Owner, key_prefix, visible_run};
 use crate::{Path, Query, body, json, limits};
 
 /// What was done.
@@ -205,7 +205,7 @@ pub(crate) async fn act_on_lanes(
     let filter = LaneFilter {
         tenant: principal.tenant_filter(wish.tenant.as_deref())?,
         queue: Some(queue),
-        key_prefix: wish.key_prefix,
+        key_prefix: key_prefix(wish.key_prefix)?,
         running: false,
         // A paused lane without events is idle, and can be resumed.
         idle: action == LaneAction::Resume,
@@ -526,7 +526,7 @@ pub(crate) async fn edit_event(
     }
     let bytes = body::read(request, limits::BODY_BYTES).await?;
     let wish: EditBody<'_> = body::parse(&bytes)?;
-    let payload = Payload::from_json(wish.payload.get().as_bytes())?;
+    let payload = crate::append::payload(wish.payload)?;
     let lane = principal.lane(of.tenant.as_deref(), &of.queue, &of.key)?;
     let most = app.engine.queue(&lane.queue)?.append.payload_bytes;
     if payload.len() > most {

@@ -106,7 +106,7 @@ async fn visit(
 
 /// The stream of the pages: that something is different, and what happened.
 async fn live(State(app): State<Arc<App>>, Extension(principal): Extension<Principal>) -> Answer<Response> {
-    stream::for_page(&app, principal)
+    stream::for_page(&app, principal).await
 }
 
 async fn nowhere() -> Failed {

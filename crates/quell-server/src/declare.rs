@@ -60,7 +60,14 @@ pub(crate) async fn patch_source(
 ) -> Answer<Response> {
     let wish: PatchSource = body::json(request).await?;
     let name = SourceName::new(name)?;
-    let scope = SourceScope { tenant: principal.tenant(owner.tenant.as_deref())?, name };
+    let tenant = principal.tenant(owner.tenant.as_deref())?;
+    // A tenant's own has no state before it is first asked; a shared one is everybody's.
+    let found = match find_source(&app, name.clone(), tenant.clone()).await {
+        Ok(found) => found,
+        Err(_) => find_source(&app, name.clone(), Tenant::none()).await?,
+    };
+    principal.source(found.shared)?;
+    let scope = SourceScope { tenant: if found.shared { Tenant::none() } else { tenant }, name };
     let actor = principal.actor();
     let engine = &app.engine;
     match wish.enabled {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{MatchedPath, State};
 use axum::middleware::Next;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::auth::Principal;
 use crate::error::{Answer, Problem, ProblemDocument};
 use crate::json;
 
@@ -85,7 +87,12 @@ pub fn recorder() -> Result<&'static PrometheusHandle, BuildError> {
     responses((status = 200, description = "Prometheus text", body = String, content_type = "text/plain")),
     security(("token" = ["read"])),
 )]
-pub(crate) async fn metrics_text(State(app): State<Arc<App>>) -> Answer<Response> {
+pub(crate) async fn metrics_text(
+    State(app): State<Arc<App>>,
+    Extension(principal): Extension<Principal>,
+) -> Answer<Response> {
+    // They are sums over all tenants.
+    principal.unlimited()?;
     let broken = |error: BuildError| {
         tracing::error!(%error, "metrics");
         Problem::new(

@@ -64,12 +64,22 @@ pub(crate) fn limit(asked: Option<usize>) -> Answer<usize> {
     }
 }
 
+/// No key holds a NUL, and not every store can be asked for one.
+pub(crate) fn key_prefix(asked: Option<String>) -> Answer<Option<String>> {
+    match asked {
+        Some(text) if text.contains('\0') => {
+            Err(Problem::bad_request("no key contains a NUL character").at("key_prefix"))
+        }
+        asked => Ok(asked),
+    }
+}
+
 impl LanesQuery {
     pub(crate) fn filter(&self, principal: &Principal) -> Answer<LaneFilter> {
         Ok(LaneFilter {
             tenant: principal.tenant_filter(self.tenant.as_deref())?,
             queue: principal.queue_filter(self.queue.as_deref())?,
-            key_prefix: self.key_prefix.clone(),
+            key_prefix: key_prefix(self.key_prefix.clone())?,
             running: self.running,
             idle: self.idle,
             cursor: self.cursor.clone(),
@@ -377,7 +387,7 @@ pub(crate) struct SourceView {
     failures: u32,
     cooldown_ms: u64,
     cache_ttl_ms: Option<u64>,
-    shared: bool,
+    pub(crate) shared: bool,
 }
 
 impl From<SourceRow> for SourceView {

@@ -17,6 +17,7 @@ mod cloudevents;
 mod control;
 mod dashboard;
 mod declare;
+mod depth;
 mod error;
 mod health;
 mod inspect;
@@ -24,6 +25,7 @@ pub mod limits;
 mod openapi;
 mod polls;
 mod stream;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -127,7 +129,7 @@ impl Server {
             return Err(ServeError::NoTokens { address: *address });
         }
         let stop = CancellationToken::new();
-        let hosts = allowed_hosts(elsewhere.is_none(), &options.hosts);
+        let hosts = allowed_hosts(&all, elsewhere.is_none(), &options.hosts);
         let tokens = TokenBook::new(elsewhere.is_none());
         let app = Arc::new(App::new(engine, tokens, hosts, stop.clone()));
         let mut listeners = Vec::new();
@@ -181,12 +183,16 @@ fn is_loopback(ip: IpAddr) -> bool {
 }
 
 /// On loopback only its own names, so that a page of somewhere else cannot reach it by a name that points here.
-fn allowed_hosts(loopback: bool, more: &[String]) -> Option<BTreeSet<String>> {
+fn allowed_hosts(own: &[SocketAddr], loopback: bool, more: &[String]) -> Option<BTreeSet<String>> {
     if !loopback && more.is_empty() {
         return None;
     }
-    let own = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
-    Some(own.into_iter().chain(more.iter().map(|host| host.to_ascii_lowercase())).collect())
+    let own = own.iter().map(|address| match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    });
+    let loopbacks = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+    Some(loopbacks.into_iter().chain(own).chain(more.iter().map(|host| host.to_ascii_lowercase())).collect())
 }
 
 type Routes = OpenApiRouter<Arc<App>>;
@@ -291,6 +297,7 @@ pub fn document() -> String {
 
 fn text_of(mut document: utoipa::openapi::OpenApi) -> String {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    openapi::add_common_answers(&mut document);
     let mut text = document.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text
@@ -354,6 +361,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        if percent_encoding::percent_decode_str(query).decode_utf8().is_err() {
+            // Otherwise it would be read with other characters in their place.
+            return Err(Problem::bad_request("the query is not UTF-8").at("query"));
+        }
         let parsed = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         parsed
             .map(|query| Query(query.0))

@@ -21,6 +21,11 @@ pub const BODY_PAUSE: Duration = Duration::from_secs(10);
 pub const BODY_RATE: u64 = 1024;
 /// A reader of an answer that takes nothing for this long is gone.
 pub const WRITE_TIME: Duration = Duration::from_secs(30);
+/// Connections beyond the bound that are told so at once; each for a second at the most.
+pub const REFUSING: usize = 64;
+/// What is read and thrown away of a body that was refused, so that its sender gets to read the answer, and for how long.
+pub const LEFTOVER_BYTES: usize = 16 * 1024 * 1024;
+pub const LEFTOVER_TIME: Duration = Duration::from_secs(2);
 /// Streams of one HTTP/2 connection at once.
 pub const STREAMS: u32 = 128;
 /// Streams that a client may reset before they are answered: beyond it, it is an attack.

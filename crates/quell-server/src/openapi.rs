@@ -1,7 +1,13 @@
 //! The document about the interface, made from the routes themselves.
 
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::{Modify, OpenApi};
+use utoipa::openapi::{ContentBuilder, PathItem, Ref, RefOr};
+use utoipa::{Modify, OpenApi, ToSchema};
+
+use crate::control::{LaneAction, QueueAction};
+use crate::error::ProblemDocument;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +27,7 @@ use utoipa::{Modify, OpenApi};
         (name = "admin", description = "Tokens, and erasing"),
         (name = "health", description = "For machines that watch machines"),
     ),
+    components(schemas(LaneAction, QueueAction, ProblemDocument)),
     modifiers(&Security),
 )]
 pub(crate) struct Document;
@@ -38,4 +45,46 @@ impl Modify for Security {
         let components = document.components.get_or_insert_with(Default::default);
         components.add_security_scheme("token", SecurityScheme::Http(bearer));
     }
+}
+
+/// What any operation may answer besides its own: they are the same everywhere, so they are said once.
+pub(crate) fn add_common_answers(document: &mut utoipa::openapi::OpenApi) {
+    for item in document.paths.paths.values_mut() {
+        for operation in operations(item) {
+            let secured = operation
+                .security
+                .as_ref()
+                .is_some_and(|list| list.iter().any(|one| *one != Default::default()));
+            if secured {
+                answer(operation, "401", "No token, or one that is not known here");
+                answer(operation, "403", "The token does not allow this");
+                answer(operation, "429", "Too much at once: see Retry-After");
+            }
+            if operation.request_body.is_some() {
+                answer(operation, "408", "The body came too slowly");
+                answer(operation, "413", "The body is too large");
+                answer(operation, "415", "Not a content type that is taken");
+            }
+            answer(operation, "421", "This server is not asked for by that name");
+            answer(operation, "500", "The server or its store is not as it should be");
+            answer(
+                operation,
+                "503",
+                "The store cannot be reached, or nobody knows whether it was done: repeat it",
+            );
+        }
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    [get, put, post, delete, patch].into_iter().filter_map(Option::as_mut)
+}
+
+fn answer(operation: &mut Operation, status: &str, description: &str) {
+    let schema = Ref::from_schema_name(ProblemDocument::name());
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    let response: Response =
+        ResponseBuilder::new().description(description).content("application/problem+json", content).build();
+    operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(response));
 }

@@ -72,42 +72,52 @@ pub(crate) async fn claim(app: &App, request: ClaimRequest, wait: Duration) -> S
     };
     let group = app.polls.group(app, Wanted { queues, tenant: request.tenant.clone() });
     metrics::gauge!("quell_http_long_polls").increment(1.0);
-    let waiting = async {
-        let mut front = group.0.lock().await;
-        front.wait_and_claim(app, &request, started, wait).await
-    };
-    let answer = tokio::select! {
-        answer = waiting => Some(answer),
+    let front = tokio::select! {
+        front = group.0.lock() => Some(front),
         () = clock::sleep(started.left(wait)) => None,
         () = app.stop.cancelled() => None,
     };
+    let answer = match front {
+        Some(mut front) => front.wait_and_claim(app, &request, started, wait).await,
+        None => Ok(None),
+    };
     metrics::gauge!("quell_http_long_polls").decrement(1.0);
-    answer.unwrap_or(Ok(first))
+    Ok(answer?.unwrap_or(first))
 }
 
 impl Front {
+    /// Nothing when the wait is over. A claim that has begun is seen to its end: whoever named it would otherwise be told
+    /// that there was nothing, and hold it.
     async fn wait_and_claim(
         &mut self,
         app: &App,
         request: &ClaimRequest,
         started: Stopwatch,
         wait: Duration,
-    ) -> StoreResult<Delivery> {
+    ) -> StoreResult<Option<Delivery>> {
         loop {
             if let Some((since, due)) = self.quiet_for {
                 let pause = due.map_or(LOOK, |due| since.left(due).min(LOOK));
-                tokio::select! {
-                    () = self.wakeups.woken() => {}
-                    () = clock::sleep(pause) => {}
+                let left = started.left(wait);
+                let over = tokio::select! {
+                    () = self.wakeups.woken() => false,
+                    () = clock::sleep(pause.min(left)) => pause >= left,
+                    () = app.stop.cancelled() => true,
+                };
+                if over {
+                    return Ok(None);
                 }
             }
             // Whoever is cut off from here on leaves the front as one that has to look.
             self.quiet_for = None;
             let claimed = Delivery::claim(app, request.clone()).await?;
-            if !claimed.is_empty() || started.left(wait).is_zero() {
-                return Ok(claimed);
+            if !claimed.is_empty() {
+                return Ok(Some(claimed));
             }
             self.quiet_for = Some((Stopwatch::start(), claimed.next_in()));
+            if started.left(wait).is_zero() {
+                return Ok(None);
+            }
         }
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! One task looks at the audit trail for everybody, soon after the store has rung and at least once in a while; each
 //! listener gets what its credential may see. An event's id is the record's, so a client that comes back with
-//! `Last-Event-ID` gets what it missed, as far as it is still at hand, and is told of a gap otherwise. Besides
+//! `Last-Event-ID` gets what it missed, as far as it is not too much, and is told of a gap otherwise. Besides
 //! `transition` there is `changed`: something in the store may be different, for pages that show it.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Extension;
@@ -25,7 +24,7 @@ use quell::quell_core::error::StoreResult;
 use quell::quell_core::event::{Key, QueueName, Tenant};
 use quell::quell_core::inspect::AuditFilter;
 use serde::Deserialize;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
@@ -38,13 +37,16 @@ use crate::{Query, limits};
 const LOOK: Duration = Duration::from_secs(1);
 /// A line for proxies that close what is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Records of one look at the trail.
+/// Records of a look at the trail: a few are enough to see that there is nothing new.
+const PEEK: usize = 32;
 const PAGE: usize = 500;
 
 #[derive(Debug, Clone)]
 enum News {
     Transition(Arc<AuditRecord>),
     Changed,
+    /// More happened at once than is told.
+    Gap,
 }
 
 /// The trail as this server follows it.
@@ -52,10 +54,12 @@ pub(crate) struct Stream {
     engine: Engine,
     stop: CancellationToken,
     tell: broadcast::Sender<News>,
-    /// The latest records, for those who come back.
-    kept: Mutex<VecDeque<Arc<AuditRecord>>>,
+    /// The newest record that listeners know of; nothing while nobody listens.
+    seen: Mutex<Option<u64>>,
     follows: AtomicBool,
     listeners: AtomicUsize,
+    /// Rings when somebody comes.
+    came: Notify,
 }
 
 impl Stream {
@@ -64,13 +68,18 @@ impl Stream {
             engine,
             stop,
             tell: broadcast::Sender::new(limits::STREAM_KEPT),
-            kept: Mutex::default(),
+            seen: Mutex::new(None),
             follows: AtomicBool::new(false),
             listeners: AtomicUsize::new(0),
+            came: Notify::new(),
         })
     }
 
-    /// Begins with the first listener and goes on as long as the server does: a second one need not wait.
+    fn seen(&self) -> MutexGuard<'_, Option<u64>> {
+        self.seen.lock().expect("no panic happens while it is locked")
+    }
+
+    /// Begins with the first listener.
     fn follow(self: &Arc<Self>) {
         if !self.follows.swap(true, Ordering::SeqCst) {
             let this = self.clone();
@@ -85,11 +94,21 @@ impl Stream {
 
     async fn run(&self) {
         let mut wakeups = self.engine.store().wakeups();
-        let mut seen = None;
         loop {
-            match self.look(&mut seen).await {
-                Ok(()) => {}
-                Err(error) => tracing::debug!(%error, "the stream cannot look at the store"),
+            // While nobody listens nobody looks.
+            let idle = {
+                let mut seen = self.seen();
+                let idle = self.listeners.load(Ordering::SeqCst) == 0;
+                if idle {
+                    *seen = None;
+                }
+                idle
+            };
+            if idle {
+                self.came.notified().await;
+            }
+            if let Err(error) = self.look().await {
+                tracing::debug!(%error, "the stream cannot look at the store");
             }
             clock::sleep(limits::STREAM_EVERY).await;
             let rung = tokio::select! {
@@ -104,43 +123,47 @@ impl Stream {
     }
 
     /// Tells what is newer than what was seen, oldest first.
-    async fn look(&self, seen: &mut Option<u64>) -> StoreResult<()> {
-        let mut newer = Vec::new();
-        let mut cursor = None;
-        loop {
-            let filter = AuditFilter { cursor, limit: PAGE, ..AuditFilter::default() };
-            let page = self.engine.audit(filter).await?;
-            let known = |record: &AuditRecord| seen.is_some_and(|seen| record.id <= seen);
-            let met = page.items.iter().any(known);
-            newer.extend(page.items.into_iter().filter(|record| !known(record)));
-            cursor = page.next;
-            if met || seen.is_none() || cursor.is_none() || newer.len() >= limits::STREAM_KEPT {
-                break;
-            }
+    async fn look(&self) -> StoreResult<()> {
+        let Some(seen) = *self.seen() else { return Ok(()) };
+        let (newer, whole) = self.newer_than(seen).await?;
+        if !whole {
+            let _ = self.tell.send(News::Gap);
         }
-        let first = seen.is_none();
-        *seen = newer.first().map(|record| record.id).or(*seen).or(Some(0));
-        for record in newer.into_iter().rev() {
-            let record = Arc::new(record);
-            let mut kept = self.kept.lock().expect("no panic happens while it is locked");
-            kept.push_back(record.clone());
-            if kept.len() > limits::STREAM_KEPT {
-                kept.pop_front();
-            }
-            drop(kept);
-            if !first {
-                let _ = self.tell.send(News::Transition(record));
-            }
+        if let Some(newest) = newer.last() {
+            *self.seen() = Some(newest.id);
+        }
+        for record in newer {
+            let _ = self.tell.send(News::Transition(Arc::new(record)));
         }
         Ok(())
     }
 
-    /// What was kept after this record, and whether it is all of it.
-    fn after(&self, id: u64) -> (Vec<Arc<AuditRecord>>, bool) {
-        let kept = self.kept.lock().expect("no panic happens while it is locked");
-        let whole =
-            kept.front().is_none_or(|first| first.id <= id + 1) || kept.iter().any(|record| record.id == id);
-        (kept.iter().filter(|record| record.id > id).cloned().collect(), whole)
+    /// Records behind this one, oldest first, and whether they are all of them.
+    async fn newer_than(&self, id: u64) -> StoreResult<(Vec<AuditRecord>, bool)> {
+        let (mut newer, mut cursor) = (Vec::new(), None);
+        let whole = loop {
+            let limit = if cursor.is_none() { PEEK } else { PAGE };
+            let page = self.engine.audit(AuditFilter { cursor, limit, ..AuditFilter::default() }).await?;
+            let met = page.items.iter().any(|record| record.id <= id);
+            newer.extend(page.items.into_iter().filter(|record| record.id > id));
+            cursor = page.next;
+            if met || cursor.is_none() {
+                break true;
+            }
+            if newer.len() >= limits::STREAM_KEPT {
+                break false;
+            }
+        };
+        newer.reverse();
+        Ok((newer, whole))
+    }
+
+    /// The number of the newest record; from here on a new listener is told.
+    async fn newest(&self) -> StoreResult<u64> {
+        let page = self.engine.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await?;
+        let newest = page.items.first().map_or(0, |record| record.id);
+        self.seen().get_or_insert(newest);
+        Ok(newest)
     }
 }
 
@@ -151,6 +174,7 @@ impl Listener {
     fn new(stream: &Arc<Stream>) -> Option<Self> {
         let before = stream.listeners.fetch_add(1, Ordering::SeqCst);
         let listener = Listener(stream.clone());
+        stream.came.notify_one();
         metrics::gauge!("quell_http_streams").increment(1.0);
         (before < limits::STREAMS_MAX).then_some(listener)
     }
@@ -218,28 +242,30 @@ pub(crate) async fn stream(
         wanted.principal.queue(queue)?;
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    open(&app, wanted, last)
+    open(&app, wanted, last).await
 }
 
 /// For pages of the dashboard, which show what anybody who is logged in may see.
-pub(crate) fn for_page(app: &App, principal: Principal) -> Answer<Response> {
-    open(app, Wanted { principal, tenant: None, queue: None, key: None }, None)
+pub(crate) async fn for_page(app: &App, principal: Principal) -> Answer<Response> {
+    open(app, Wanted { principal, tenant: None, queue: None, key: None }, None).await
 }
 
-fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
+async fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
     let full = || Problem::too_many("too many streams are open", Duration::from_secs(5));
     let listener = Listener::new(&app.stream).ok_or_else(full)?;
     let news = app.stream.tell.subscribe();
     app.stream.follow();
     let mut first = String::from("retry: 1000\n\n");
+    let mut told = app.stream.newest().await?;
     if let Some(id) = last {
-        let (missed, whole) = app.stream.after(id);
+        let (missed, whole) = app.stream.newer_than(id).await?;
         if !whole {
-            first.push_str("event: gap\ndata: {}\n\n");
+            first.push_str(GAP);
         }
+        told = missed.last().map_or(told, |record| record.id);
         missed.iter().filter(|record| wanted.is(record)).for_each(|record| first.push_str(&frame(record)));
     }
-    let state = Open { first: Some(first), news, wanted, stop: app.stop.clone(), last, _listener: listener };
+    let state = Open { first: Some(first), news, wanted, stop: app.stop.clone(), told, _listener: listener };
     let frames = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), state))
@@ -256,7 +282,8 @@ struct Open {
     news: broadcast::Receiver<News>,
     wanted: Wanted,
     stop: CancellationToken,
-    last: Option<u64>,
+    /// Up to this record it has been told, or did not ask.
+    told: u64,
     _listener: Listener,
 }
 
@@ -274,18 +301,18 @@ impl Open {
             match news {
                 Ok(News::Changed) => return Some("event: changed\ndata: {}\n\n".to_owned()),
                 Ok(News::Transition(record)) => {
-                    if self.wanted.is(&record) && self.last.is_none_or(|last| record.id > last) {
+                    if self.wanted.is(&record) && record.id > self.told {
                         return Some(frame(&record));
                     }
                 }
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    return Some("event: gap\ndata: {}\n\n".to_owned());
-                }
+                Ok(News::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => return Some(GAP.to_owned()),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
     }
 }
+
+const GAP: &str = "event: gap\ndata: {}\n\n";
 
 /// JSON has no line breaks of its own, so one `data` line holds it.
 fn frame(record: &AuditRecord) -> String {

@@ -8,8 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str =
-    "apt-get install --no-install-recommends postgresql pgbouncer redis-server chromium chromium-driver";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs chromium chromium-driver";
 
 /// Which variables name a browser and its driver that are elsewhere.
 const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
@@ -24,6 +23,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("postgresql", postgres("postgres").and_then(|_| postgres("initdb"))),
         ("pgbouncer", pgbouncer()),
         ("redis-server", redis()),
+        ("python3-venv", python()),
+        ("nodejs", find("node", "Node.js", Vec::new())),
         ("chromium", chromium()),
         ("chromium-driver", chromedriver()),
     ];
@@ -40,6 +41,18 @@ pub(crate) fn pgbouncer() -> io::Result<PathBuf> {
 
 pub(crate) fn redis() -> io::Result<PathBuf> {
     find("redis-server", "Redis", Vec::new())
+}
+
+/// With the parts that Debian packs separately: workers in Python and the tools of `cargo xtask test` need them.
+fn python() -> io::Result<PathBuf> {
+    let program = find("python3", "Python", Vec::new())?;
+    let mut ask = std::process::Command::new(&program);
+    let answer = ask.args(["-c", "import ensurepip, venv"]).output()?;
+    if answer.status.success() {
+        return Ok(program);
+    }
+    let text = format!("Python has no module `venv`; install it with: {INSTALL}");
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 
 /// Chromium and chromedriver, for tests that look at pages.

@@ -20,13 +20,16 @@ pub(crate) struct BenchArgs {
     /// What to measure; all of it when left out
     #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(WORKLOADS))]
     workloads: Vec<String>,
+    /// Only the workload `http`: append through a server
+    #[arg(long, conflicts_with = "workloads")]
+    http: bool,
     /// SQLite: the disk of this folder is measured. Without it and --store, the folder you are in
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
     /// Events of the workload `jobs`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().jobs)]
     jobs: usize,
-    /// Lanes that wait in the workload `waiting`
+    /// Lanes that wait in the workload `waiting`, and (up to 100,000) in `http`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().waiting)]
     waiting: usize,
     /// Lanes that each number of processes drains in the workload `processes`
@@ -48,15 +51,17 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
     }
     let options = Options {
         place: place(args, global)?,
-        workloads: args.workloads.clone(),
+        workloads: if args.http { vec!["http".to_owned()] } else { args.workloads.clone() },
         sizes: Sizes {
             jobs: args.jobs,
             waiting: args.waiting,
+            http_lanes: args.waiting.min(Sizes::default().http_lanes),
             process_lanes: args.process_lanes,
             held: Duration::from_secs(args.held_seconds),
             ..Sizes::default()
         },
         worker: Some(Program { path: std::env::current_exe()?, args: vec!["bench-worker".to_owned()] }),
+        server: Some(Program { path: std::env::current_exe()?, args: Vec::new() }),
     };
     let mut signals = Signals::listen()?;
     let mut stopped = None;

@@ -31,6 +31,15 @@ fn only_a_flag_names_the_store_that_is_measured() {
 }
 
 #[test]
+fn a_server_of_its_own_is_measured_over_http() {
+    let folder = Folder::new();
+    let figures = folder.json(&["bench", "--http", "--jobs", "640", "--waiting", "1000"]);
+    let units: Vec<&str> =
+        figures["items"].as_array().unwrap().iter().map(|f| f["unit"].as_str().unwrap()).collect();
+    assert_eq!(units, ["events/s", "events/s", "×", "ms", "ms", "MB"], "{figures}");
+}
+
+#[test]
 fn lanes_are_drained_by_one_two_and_four_processes() {
     let folder = Folder::new();
     let sqlite = format!("sqlite:{}", folder.path("quell.db").display());

@@ -17,6 +17,7 @@ mod handlers;
 mod operating;
 mod schedules;
 mod sending;
+mod serving;
 mod sources;
 mod stopping;
 mod stores;

@@ -188,8 +188,8 @@ fn a_run_behind_another_one_is_not_cancelled_in_its_place() {
     folder.quell(&["cancel", "--run", &second]).exits(4).complains(&format!("{second} waits behind run_"));
     let json = folder.quell(&["cancel", "jobs", "ada", "--run", &second, "--json"]).exits(4).json();
     assert_eq!((&json["changed"], &json["state"]), (&false.into(), &"pending".into()));
-    assert_eq!(folder.json(&["cancel", "jobs", "ada"])["state"], "running");
     folder.quell(&["lane", "jobs", "ada"]).ok().says("queued runs");
+    assert_eq!(folder.json(&["cancel", "jobs", "ada"])["state"], "running");
     folder.until("the cancellation", &["runs", "--state", "cancelled"], |page| items(page).len() == 1);
     worker.stop();
 }

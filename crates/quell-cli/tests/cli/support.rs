@@ -86,7 +86,10 @@ impl Folder {
 
     /// Starts a command that stays.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
-        Process::start(self.command(args))
+        let mut command = self.command(args);
+        // Every server of a test has a port of its own.
+        command.env("QUELL_LISTEN", "127.0.0.1:0");
+        Process::start(command)
     }
 
     /// The answer of a command that must succeed, as JSON.
@@ -296,4 +299,45 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 /// The items of a listing.
 pub(crate) fn items(page: &Value) -> &[Value] {
     page["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A request of plain HTTP to a server of this machine; the status and the body. Hand-written: a client library would be
+/// half of the compile time of these tests.
+pub(crate) fn http(
+    address: &str,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (u16, String) {
+    use std::io::Read;
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         {token}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+impl Process {
+    /// At once, as a crash.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Where it serves HTTP, as it says at its start.
+    pub(crate) fn http_address(&mut self) -> String {
+        let line = self.line("takes events in");
+        line.split("http://").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+    }
 }

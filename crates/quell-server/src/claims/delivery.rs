@@ -75,7 +75,9 @@ impl Drop for Delivery {
         let batches = std::mem::take(&mut self.claimed.batches);
         let engine = self.engine.clone();
         metrics::counter!("quell_http_claims_undelivered_total").increment(1);
-        tokio::spawn(async move {
+        // A runtime that is ending takes nothing on: then the lease has to do.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
             for batch in batches {
                 let outcome = Outcome::release("its worker went away before it got the run");
                 let (holder, queue) = ((batch.run_id, batch.token), &batch.lane.queue);

@@ -28,7 +28,7 @@ pub(crate) struct ClaimBody {
     /// Runs at the most, each of another key; 1 unless it is said.
     #[schema(minimum = 1, maximum = 100)]
     pub(crate) max: Option<usize>,
-    /// How long to wait for something to do, at most 55 s.
+    /// How long to wait for something to do; more than 55 s means 55 s.
     pub(crate) wait_ms: Option<u64>,
     /// In place of the queue's lease.
     #[schema(minimum = 100, maximum = 86_400_000)]
@@ -199,7 +199,8 @@ impl SettleBody {
         if self.usage.values().any(|amount| !amount.is_finite()) {
             return wrong("usage is finite numbers", "usage");
         }
-        let error = self.error.unwrap_or_default();
+        // Not every store keeps a NUL, and an end of a run is not refused for its text.
+        let error = self.error.unwrap_or_default().replace('\0', "\u{fffd}");
         let mut outcome = match self.outcome {
             VerdictKind::Succeeded => Outcome::succeeded(),
             VerdictKind::Retry => match self.retry_after_ms {

@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes this long, unless it hangs.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Queues for tests: `chat` waits for quiet, `jobs` is due at once, both are pulled; `small` takes little; `own` is handled
 /// by the server itself.
-pub const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [queues.chat]
 window = { quiet = "150ms", max_wait = "2s" }
 handler = "pull"
@@ -44,21 +44,21 @@ handler = "log"
 "#;
 
 /// A running server; dropped, it stops.
-pub struct World {
-    pub address: SocketAddr,
-    pub engine: Engine,
-    pub client: Client,
-    pub stop: CancellationToken,
-    pub serving: Option<JoinHandle<bool>>,
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
+    pub(crate) client: Client,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: Option<JoinHandle<bool>>,
     _folder: TempDir,
 }
 
 impl World {
-    pub async fn new() -> World {
+    pub(crate) async fn new() -> World {
         World::with(CONFIG, |options| options).await
     }
 
-    pub async fn with(config: &str, change: impl FnOnce(ServerOptions) -> ServerOptions) -> World {
+    pub(crate) async fn with(config: &str, change: impl FnOnce(ServerOptions) -> ServerOptions) -> World {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let engine = Engine::open(settings(config, &folder)).await.expect("the store opens");
         let options = change(ServerOptions::at("127.0.0.1:0"));
@@ -73,32 +73,36 @@ impl World {
         World { address, engine, client, stop, serving, _folder: folder }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, self.url(path))
     }
 
-    pub async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         Reply::of(self.request(Method::GET, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Reply {
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path).bearer_auth(token)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
         Reply::of(self.request(Method::POST, path).json(&body)).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Reply {
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Reply {
         Reply::of(self.request(Method::PUT, path).json(&body)).await
     }
 
-    pub async fn delete(&self, path: &str) -> Reply {
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
         Reply::of(self.request(Method::DELETE, path)).await
     }
 
     /// One event, which must be taken.
-    pub async fn append(&self, queue: &str, key: &str, payload: Value) -> Value {
+    pub(crate) async fn append(&self, queue: &str, key: &str, payload: Value) -> Value {
         let body = serde_json::json!({ "key": key, "payload": payload });
         let reply = self.post(&format!("/v1/queues/{queue}/events"), body).await;
         assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text);
@@ -106,7 +110,7 @@ impl World {
     }
 
     /// Runs of these queues that are there now, or come within a second.
-    pub async fn claim(&self, queue: &str, max: usize) -> Vec<Value> {
+    pub(crate) async fn claim(&self, queue: &str, max: usize) -> Vec<Value> {
         let body = serde_json::json!({ "queues": [queue], "worker": "w1", "max": max, "wait_ms": 1000 });
         let reply = self.post("/v1/claims", body).await;
         assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
@@ -114,7 +118,13 @@ impl World {
     }
 
     /// The text of a token with these scopes, for these tenants.
-    pub async fn token(&self, name: &str, scopes: &[Scope], tenants: &[&str], queues: &[&str]) -> String {
+    pub(crate) async fn token(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        tenants: &[&str],
+        queues: &[&str],
+    ) -> String {
         let wish = TokenWish {
             name: name.to_owned(),
             scopes: scopes.iter().copied().collect(),
@@ -126,23 +136,23 @@ impl World {
     }
 
     /// Everything that was accepted, over all queues.
-    pub async fn accepted(&self) -> u64 {
+    pub(crate) async fn accepted(&self) -> u64 {
         self.engine.stats().await.expect("totals").iter().map(|queue| queue.totals.accepted).sum()
     }
 
     /// The no-loss equation holds.
-    pub async fn verify(&self) {
+    pub(crate) async fn verify(&self) {
         let verified = self.engine.verify().await.expect("the store can be checked");
         assert_eq!(verified.problems, Vec::<String>::new());
     }
 
     /// A connection for bytes as they are.
-    pub async fn raw(&self) -> TcpStream {
+    pub(crate) async fn raw(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("the server listens")
     }
 
     /// Sends these bytes and reads until the server closes (or for ten seconds).
-    pub async fn send_raw(&self, bytes: &[u8]) -> RawReply {
+    pub(crate) async fn send_raw(&self, bytes: &[u8]) -> RawReply {
         let mut stream = self.raw().await;
         // A server that refuses early may close before everything is written.
         let _ = stream.write_all(bytes).await;
@@ -156,7 +166,7 @@ impl Drop for World {
     }
 }
 
-pub fn settings(config: &str, folder: &TempDir) -> Settings {
+pub(crate) fn settings(config: &str, folder: &TempDir) -> Settings {
     let parsed = Config::parse(config, "quell.toml").expect("the configuration parses");
     let source = SourceText::new("quell.toml", config);
     let store = format!("sqlite:{}", folder.path().join("quell.db").display());
@@ -166,32 +176,42 @@ pub fn settings(config: &str, folder: &TempDir) -> Settings {
         .expect("it is valid")
 }
 
+/// Looks again and again until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !is_so().await {
+            quell::clock::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONG, looking).await.is_ok(), "it never happened: {what}");
+}
+
 /// An answer with its text.
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: reqwest::header::HeaderMap,
-    pub text: String,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Reply {
-    pub async fn of(request: RequestBuilder) -> Reply {
+    pub(crate) async fn of(request: RequestBuilder) -> Reply {
         let response = request.send().await.expect("the server answers");
         let (status, headers) = (response.status(), response.headers().clone());
         Reply { status, headers, text: response.text().await.expect("the answer arrives") }
     }
 
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The code of a problem document, after its form has been checked.
     #[track_caller]
-    pub fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), "application/problem+json", "{} {}", self.status, self.text);
         let document = self.json();
         assert_eq!(document["status"], self.status.as_u16());
@@ -204,21 +224,21 @@ impl Reply {
 
 /// What came back on a raw connection.
 #[derive(Debug)]
-pub struct RawReply {
-    pub text: String,
+pub(crate) struct RawReply {
+    pub(crate) text: String,
     /// The server closed the connection.
-    pub closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl RawReply {
-    pub async fn read(stream: &mut TcpStream) -> RawReply {
+    pub(crate) async fn read(stream: &mut TcpStream) -> RawReply {
         let mut bytes = Vec::new();
         let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes)).await;
         RawReply { text: String::from_utf8_lossy(&bytes).into_owned(), closed: read.is_ok() }
     }
 
     /// The status of the first answer; 0 when there was none.
-    pub fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         self.text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
     }
 }

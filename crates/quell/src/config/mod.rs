@@ -196,6 +196,8 @@ pub struct QueueSettings {
     pub on_error: OnError,
     /// Lanes of this queue at once in one process.
     pub concurrency: usize,
+    /// Events of one tenant that may wait here before a server refuses more.
+    pub max_waiting: Option<u64>,
     pub handler: HandlerSettings,
 }
 
@@ -210,6 +212,7 @@ impl QueueSettings {
             retry,
             on_error: OnError::Failed,
             concurrency: limits::CONCURRENCY_DEFAULT,
+            max_waiting: None,
             handler: HandlerSettings::Log,
         }
     }

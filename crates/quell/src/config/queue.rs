@@ -100,6 +100,7 @@ pub(super) fn resolve_queue(
         lane_default,
         1..=lane_max,
     )?;
+    let max_waiting = bound(r, &path("max_waiting"), file.max_waiting.take(), i64::MAX)?;
     let overflow = policy::overflow(r, &path("overflow"), file.overflow.take())?;
     let content_dedupe = switch(r, &path("content_dedupe"), file.content_dedupe.take());
     let rules = policy::run_rules(r, &path, &mut file)?;
@@ -110,16 +111,7 @@ pub(super) fn resolve_queue(
     let most = i64::try_from(limits::CONCURRENCY_MAX).unwrap_or(i64::MAX);
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
-    let max_running = match file.max_running {
-        Some(written) => {
-            let n = r.integer(&path("max_running"), None, &[], Some(written), 1, 1..=1_000_000)?;
-            u32::try_from(n).ok()
-        }
-        None => {
-            r.note(path("max_running"), "no bound", &Origin::Default);
-            None
-        }
-    };
+    let max_running = bound(r, &path("max_running"), file.max_running, 1_000_000)?;
     let handler = resolve_handler(r, &path("handler"), file.handler)?;
     let notify = policy::notify(r, &path("notify"), file.notify)?;
     let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
@@ -135,13 +127,39 @@ pub(super) fn resolve_queue(
             content_dedupe,
             source,
         }),
-        run: Arc::new(RunPolicy { lease, max_attempts: retry.attempts, max_running, rules, notify: None }),
+        run: Arc::new(RunPolicy {
+            lease,
+            max_attempts: retry.attempts,
+            max_running: max_running.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+            rules,
+            notify: None,
+        }),
         retry,
         on_error,
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+        max_waiting,
         handler,
     };
     Ok((settings, notify))
+}
+
+/// A number that need not be given: none is no bound.
+fn bound(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: Option<Written<i64>>,
+    most: i64,
+) -> Result<Option<u64>, ConfigError> {
+    match file {
+        Some(written) => {
+            let n = r.integer(setting, None, &[], Some(written), 1, 1..=most)?;
+            Ok(u64::try_from(n).ok())
+        }
+        None => {
+            r.note(setting, "no bound", &Origin::Default);
+            Ok(None)
+        }
+    }
 }
 
 /// The source of a queue; it must be declared in the same file.

@@ -124,6 +124,10 @@ pub struct QueueConfig {
     /// Events that may wait for one key, 1 to 1000000; further ones are refused. Default `10000`.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_lane_events: Option<Written<i64>>,
+    /// Events of one tenant that may wait in the queue, over all its keys; at about this depth a server answers further ones
+    /// with 429 until there is room. Counted once a second, so a burst may pass it. Default: no bound.
+    #[schemars(range(min = 1))]
+    pub max_waiting: Option<Written<i64>>,
     /// What happens to an event for a key that has `max_lane_events`: `"reject"` (the sender is told) or
     /// `"drop_oldest"` (the oldest events that wait are discarded, never those of a run). Default `"reject"`.
     pub overflow: Option<Written<String>>,
