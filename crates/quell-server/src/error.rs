@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use quell::EngineError;
 use quell::quell_core::error::{ErrorKind, StoreError};
@@ -23,6 +23,8 @@ pub(crate) struct Problem {
     /// The part of the request that is meant: a header, a parameter, a place in the body.
     place: Option<String>,
     retry_after: Option<Duration>,
+    /// The methods that would have been taken.
+    allow: Option<&'static str>,
 }
 
 /// A problem as it is sent (RFC 9457).
@@ -48,7 +50,7 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Problem { status, code, detail: detail.into(), place: None, retry_after: None }
+        Problem { status, code, detail: detail.into(), place: None, retry_after: None, allow: None }
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
@@ -104,6 +106,12 @@ impl Problem {
         self
     }
 
+    #[must_use]
+    pub(crate) fn allow(mut self, methods: &'static str) -> Self {
+        self.allow = Some(methods);
+        self
+    }
+
     /// Another status for the same text: what a limit means depends on what was asked.
     #[must_use]
     pub(crate) fn status(mut self, status: StatusCode, code: &'static str) -> Self {
@@ -150,6 +158,9 @@ impl IntoResponse for Problem {
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"quell\""));
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
         }
         response
     }
