@@ -96,11 +96,17 @@
     }
   };
 
-  live.addEventListener("htmx:after:swap", count);
-  // A login that has ended leads to the login page, which leads back.
+  live.addEventListener("htmx:after:swap", () => {
+    count();
+    if (stream && stream.readyState === EventSource.OPEN) show("on", "live");
+  });
+  // What is shown stays, and is marked as old.
+  live.addEventListener("htmx:error", () => show("slow", "no answer"));
   live.addEventListener("htmx:response:error", (event) => {
     const status = event.detail && event.detail.ctx && event.detail.ctx.response.status;
+    // A login that has ended leads to the login page, which leads back.
     if (status === 401) location.reload();
+    else show("slow", "no answer");
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
