@@ -11,26 +11,31 @@
 
   // Also with a stream: times pass without anything happening.
   const LOOK_EVERY = 5000;
-  // Many events at once are one look.
-  const LOOK_LATER = 300;
+  // Many events at once are one look, and a busy server is looked at once a second.
+  const LOOK_LATER = 200;
+  const LOOK_PAUSE = 1000;
   const STREAM_AGAIN = 15000;
 
   let stream = null;
   let streamTimer = 0;
   let lookTimer = 0;
+  let looked = 0;
   let skew = 0;
   let seenClock = "";
 
   const look = () => {
-    if (!document.hidden) htmx.trigger(live, "quell:refresh");
+    if (document.hidden) return;
+    looked = Date.now();
+    htmx.trigger(live, "quell:refresh");
   };
 
   const lookSoon = () => {
     if (lookTimer) return;
+    const later = Math.max(LOOK_LATER, LOOK_PAUSE - (Date.now() - looked));
     lookTimer = setTimeout(() => {
       lookTimer = 0;
       look();
-    }, LOOK_LATER);
+    }, Math.min(later, LOOK_PAUSE));
   };
 
   const show = (state, word) => {
@@ -91,11 +96,17 @@
     }
   };
 
-  live.addEventListener("htmx:after:swap", count);
-  // A login that has ended leads to the login page, which leads back.
+  live.addEventListener("htmx:after:swap", () => {
+    count();
+    if (stream && stream.readyState === EventSource.OPEN) show("on", "live");
+  });
+  // What is shown stays, and is marked as old.
+  live.addEventListener("htmx:error", () => show("slow", "no answer"));
   live.addEventListener("htmx:response:error", (event) => {
     const status = event.detail && event.detail.ctx && event.detail.ctx.response.status;
+    // A login that has ended leads to the login page, which leads back.
     if (status === 401) location.reload();
+    else show("slow", "no answer");
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {

@@ -3,6 +3,9 @@
 //! Everything but what a program would do (sending, claiming, settling) is done by clicking, and the browser must not have
 //! complained of anything: not of a script, not of a file, not of the content security policy.
 
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
 mod driver;
 
 use std::process::Command;
