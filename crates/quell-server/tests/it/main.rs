@@ -8,4 +8,5 @@ mod matrix;
 mod reading;
 mod streaming;
 mod support;
+mod transport;
 mod work;
