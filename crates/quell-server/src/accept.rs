@@ -226,7 +226,7 @@ fn check(request: &Request<Body>) -> Option<Problem> {
     if request.method() == Method::CONNECT {
         let detail = "this is no proxy";
         let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
-        return Some(problem.allow(HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE")));
+        return Some(problem.allow("GET, HEAD, POST, PUT, PATCH, DELETE"));
     }
     if request.version() < Version::HTTP_2 {
         // The form that proxies get: whoever sends it here takes us for one.

@@ -196,7 +196,7 @@ mod tests {
             let mut given = event();
             given[name] = value;
             let problem = structured(given).err().unwrap();
-            assert_eq!(problem.document().detail.split(' ').nth(1), Some(name));
+            assert_eq!(problem.detail().split(' ').nth(1), Some(name));
         }
         let mut given = event();
         given["Trace-Parent"] = json!("x");

@@ -23,7 +23,7 @@ pub(crate) struct Problem {
     /// The part of the request that is meant: a header, a parameter, a place in the body.
     place: Option<String>,
     retry_after: Option<Duration>,
-    allow: Option<HeaderValue>,
+    allow: Option<&'static str>,
 }
 
 /// A problem as it is sent (RFC 9457).
@@ -106,7 +106,7 @@ impl Problem {
     }
 
     #[must_use]
-    pub(crate) fn allow(mut self, methods: HeaderValue) -> Self {
+    pub(crate) fn allow(mut self, methods: &'static str) -> Self {
         self.allow = Some(methods);
         self
     }
@@ -154,7 +154,7 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"quell\""));
         }
         if let Some(methods) = self.allow {
-            headers.insert(ALLOW, methods);
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
         }
         response
     }

@@ -330,7 +330,7 @@ async fn strangers_find_only_events_work_and_health() {
                 continue;
             }
             hidden += 1;
-            let filled = path.replace("{queue}", "jobs").replace('{', "").replace('}', "");
+            let filled = path.replace("{queue}", "jobs").replace(['{', '}'], "");
             let method: Method = method.to_uppercase().parse().expect("a method");
             let reply = Reply::of(world.request(method.clone(), &filled)).await;
             assert!(matches!(reply.status.as_u16(), 404 | 405), "{method} {filled}: {}", reply.text);
