@@ -241,6 +241,12 @@ fn check(request: &Request<Body>) -> Option<Problem> {
             return Some(Problem::bad_request("name the server in one Host header").at("Host"));
         }
     }
+    // Two names are one too many (RFC 9113, section 8.3.1).
+    let other =
+        |host: &HeaderValue| request.uri().authority().is_some_and(|authority| *host != authority.as_str());
+    if request.headers().get(header::HOST).is_some_and(other) {
+        return Some(Problem::bad_request("Host and :authority name two servers").at("Host"));
+    }
     if !is_percent_encoded(target) {
         let detail =
             "a percent sign in the target begins two hexadecimal digits; write %25 for the sign itself";

@@ -20,8 +20,11 @@ use crate::engine::Engine;
 
 /// How often a worker tells of itself.
 const EVERY: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1);
 /// How long that is believed.
 const BELIEVED: Duration = Duration::from_secs(30);
+/// How long an end waits for the store.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// What a worker tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,26 +60,33 @@ impl Engine {
     }
 }
 
+/// Takes a worker off the list that has ended. One that cannot be taken off is gone from it in half a minute.
+pub(crate) async fn gone(engine: &Engine, id: &WorkerId) {
+    let name = id.to_string();
+    let removed = engine.remove_document(Shelf::Workers, &name);
+    if !matches!(tokio::time::timeout(FAREWELL, removed).await, Ok(Ok(_))) {
+        tracing::debug!(worker = name, "a worker could not take itself off the list");
+    }
+}
+
 /// Tells of a worker until it is dropped. A store that is away is told later.
 pub(crate) async fn tell(
     engine: Engine,
     mut about: Presence,
     id: Arc<WorkerId>,
-    mut state: watch::Receiver<WorkerState>,
+    state: watch::Receiver<WorkerState>,
 ) {
     let name = id.to_string();
+    // Soon for the first time, when it knows what it does.
+    let mut pause = SOON;
     loop {
-        let now = *state.borrow_and_update();
-        about.state = now.as_str().to_owned();
-        if now == WorkerState::Stopped {
-            let _ = engine.remove_document(Shelf::Workers, &name).await;
-            return;
-        }
+        about.state = state.borrow().as_str().to_owned();
         if let Ok(body) = serde_json::to_value(&about)
             && let Err(error) = engine.put_document(Shelf::Workers, &name, body, Some(BELIEVED), false).await
         {
             tracing::debug!(%error, "a worker could not tell of itself");
         }
-        clock::sleep(EVERY).await;
+        clock::sleep(pause).await;
+        pause = EVERY;
     }
 }

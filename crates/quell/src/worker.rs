@@ -196,7 +196,11 @@ impl Worker {
             sweeps: SweepLog::default(),
             report: WorkerReport::default(),
         };
-        performer.run(shutdown).await;
+        performer.run(shutdown.clone()).await;
+        helpers.shutdown().await;
+        if *shutdown.0.borrow() < 2 {
+            presence::gone(&performer.worker.engine, &performer.worker.id).await;
+        }
         performer.report
     }
 }

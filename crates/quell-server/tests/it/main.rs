@@ -10,4 +10,5 @@ mod matrix;
 mod reading;
 mod streaming;
 mod support;
+mod transport;
 mod work;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use quell::quell_core::event::QueueName;
+use quell::{Shutdown, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
-use crate::support::{Reply, World};
+use crate::support::{Reply, World, until};
 
 /// All items of a listing, page by page.
 async fn all(world: &World, path: &str, limit: usize) -> Vec<Value> {
@@ -128,4 +130,19 @@ async fn health_says_alive_and_ready() {
 async fn workers_of_the_store_are_shown() {
     let world = World::new().await;
     assert_eq!(world.get("/v1/workers").await.json()["items"], json!([]));
+    let own =
+        WorkerOptions { queues: vec![QueueName::new("own").expect("a queue")], ..WorkerOptions::default() };
+    let worker = Worker::new(world.engine.clone(), own).expect("a worker can be made");
+    let shutdown = Shutdown::new();
+    let running = tokio::spawn(worker.run(shutdown.clone()));
+    let mut items = json!([]);
+    until("the worker tells of itself", async || {
+        items = world.get("/v1/workers").await.json()["items"].clone();
+        items.as_array().is_some_and(|items| !items.is_empty())
+    })
+    .await;
+    assert_eq!(items[0]["queues"], json!(["own"]), "{items}");
+    assert!(items[0]["seen_at"].is_string(), "{items}");
+    shutdown.request();
+    running.await.expect("it ends");
 }

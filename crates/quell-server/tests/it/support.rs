@@ -46,6 +46,7 @@ handler = "log"
 /// A running server; dropped, it stops.
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) engine: Engine,
     pub(crate) client: Client,
     pub(crate) stop: CancellationToken,
@@ -63,14 +64,14 @@ impl World {
         let engine = Engine::open(settings(config, &folder)).await.expect("the store opens");
         let options = change(ServerOptions::at("127.0.0.1:0"));
         let server = Server::bind(engine.clone(), options).await.expect("the server listens");
-        let (address, stop) = (server.address(), CancellationToken::new());
+        let (address, admin, stop) = (server.address(), server.admin_address(), CancellationToken::new());
         let serving = Some(tokio::spawn(server.run(stop.clone(), Duration::from_secs(5))));
         // Whoever sets it first, it is the same one: no test speaks TLS.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Where the dashboard leads is for the tests to see.
         let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(LONG);
         let client = client.build().expect("a client can be made");
-        World { address, engine, client, stop, serving, folder }
+        World { address, admin, engine, client, stop, serving, folder }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
