@@ -1,13 +1,14 @@
 //! What happens, as it happens: `GET /v1/stream`, server-sent events.
 //!
 //! One task looks at the audit trail for everybody, soon after the store has rung and at least once in a while; each
-//! listener gets what its credential may see. An event's id is the record's, so a client that comes back with
-//! `Last-Event-ID` gets what it missed, as far as it is not too much, and is told of a gap otherwise. Besides
-//! `transition` there is `changed`: something in the store may be different, for pages that show it.
+//! listener gets what its credential may see, from the moment its answer begins. An event's id is the record's, so a client
+//! that comes back with `Last-Event-ID` gets what it missed out of the trail, also from another server or after a restart;
+//! when that is too much, or the trail does not reach back so far, it is told of a gap. Besides `transition` there is
+//! `changed`: something in the store may be different, for pages that show it.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
@@ -23,8 +24,9 @@ use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::error::StoreResult;
 use quell::quell_core::event::{Key, QueueName, Tenant};
 use quell::quell_core::inspect::AuditFilter;
+use quell::quell_core::store::Wakeups;
 use serde::Deserialize;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{OnceCell, broadcast};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
@@ -37,6 +39,8 @@ use crate::{Query, limits};
 const LOOK: Duration = Duration::from_secs(1);
 /// A line for proxies that close what is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Some records are not told.
+const GAP: &str = "event: gap\ndata: {}\n\n";
 /// Records of a look at the trail: a few are enough to see that there is nothing new.
 const PEEK: usize = 32;
 const PAGE: usize = 500;
@@ -54,12 +58,8 @@ pub(crate) struct Stream {
     engine: Engine,
     stop: CancellationToken,
     tell: broadcast::Sender<News>,
-    /// The newest record that listeners know of; nothing while nobody listens.
-    seen: Mutex<Option<u64>>,
-    follows: AtomicBool,
+    follows: OnceCell<()>,
     listeners: AtomicUsize,
-    /// Rings when somebody comes.
-    came: Notify,
 }
 
 impl Stream {
@@ -68,102 +68,77 @@ impl Stream {
             engine,
             stop,
             tell: broadcast::Sender::new(limits::STREAM_KEPT),
-            seen: Mutex::new(None),
-            follows: AtomicBool::new(false),
+            follows: OnceCell::new(),
             listeners: AtomicUsize::new(0),
-            came: Notify::new(),
         })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Option<u64>> {
-        self.seen.lock().expect("no panic happens while it is locked")
-    }
-
-    /// Begins with the first listener.
-    fn follow(self: &Arc<Self>) {
-        if !self.follows.swap(true, Ordering::SeqCst) {
+    /// Begins with the first listener and goes on as long as the server does. When it returns, whatever happens is told.
+    async fn follow(self: &Arc<Self>) -> StoreResult<()> {
+        let begin = async || {
+            let wakeups = self.engine.store().wakeups();
+            let newest = self.engine.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await?;
+            let seen = newest.items.first().map_or(0, |record| record.id);
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::select! {
-                    () = this.run() => {}
+                    () = this.run(wakeups, seen) => {}
                     () = this.stop.cancelled() => {}
                 }
             });
-        }
+            Ok(())
+        };
+        self.follows.get_or_try_init(begin).await.copied()
     }
 
-    async fn run(&self) {
-        let mut wakeups = self.engine.store().wakeups();
+    async fn run(&self, mut wakeups: Box<dyn Wakeups>, mut seen: u64) {
         loop {
-            // While nobody listens nobody looks.
-            let idle = {
-                let mut seen = self.seen();
-                let idle = self.listeners.load(Ordering::SeqCst) == 0;
-                if idle {
-                    *seen = None;
-                }
-                idle
-            };
-            if idle {
-                self.came.notified().await;
-            }
-            if let Err(error) = self.look().await {
-                tracing::debug!(%error, "the stream cannot look at the store");
-            }
-            clock::sleep(limits::STREAM_EVERY).await;
             let rung = tokio::select! {
                 () = wakeups.woken() => true,
                 () = clock::sleep(LOOK) => false,
             };
+            match self.look(seen).await {
+                Ok(newest) => seen = newest,
+                Err(error) => tracing::debug!(%error, "the stream cannot look at the store"),
+            }
             if rung {
                 // Nobody listening is no fault.
                 let _ = self.tell.send(News::Changed);
             }
+            clock::sleep(limits::STREAM_EVERY).await;
         }
     }
 
     /// Tells what is newer than what was seen, oldest first.
-    async fn look(&self) -> StoreResult<()> {
-        let Some(seen) = *self.seen() else { return Ok(()) };
-        let (newer, whole) = self.newer_than(seen).await?;
-        if !whole {
+    async fn look(&self, seen: u64) -> StoreResult<u64> {
+        let (newer, whole) = self.since(seen, AuditFilter::default()).await?;
+        let newest = newer.last().map_or(seen, |record| record.id);
+        if !whole && !newer.is_empty() {
             let _ = self.tell.send(News::Gap);
-        }
-        if let Some(newest) = newer.last() {
-            *self.seen() = Some(newest.id);
         }
         for record in newer {
             let _ = self.tell.send(News::Transition(Arc::new(record)));
         }
-        Ok(())
+        Ok(newest)
     }
 
-    /// Records behind this one, oldest first, and whether they are all of them.
-    async fn newer_than(&self, id: u64) -> StoreResult<(Vec<AuditRecord>, bool)> {
-        let (mut newer, mut cursor) = (Vec::new(), None);
-        let whole = loop {
+    /// What the trail has behind this record, oldest first, and whether it is all of it. Bounded.
+    async fn since(&self, id: u64, of: AuditFilter) -> StoreResult<(Vec<AuditRecord>, bool)> {
+        let mut newer = Vec::new();
+        let mut cursor = None;
+        loop {
             let limit = if cursor.is_none() { PEEK } else { PAGE };
-            let page = self.engine.audit(AuditFilter { cursor, limit, ..AuditFilter::default() }).await?;
-            let met = page.items.iter().any(|record| record.id <= id);
+            let page = self.engine.audit(AuditFilter { cursor, limit, ..of.clone() }).await?;
+            let reached = page.items.iter().any(|record| record.id <= id);
             newer.extend(page.items.into_iter().filter(|record| record.id > id));
             cursor = page.next;
-            if met || cursor.is_none() {
-                break true;
+            // At the end of the trail, older records may have been there: only the very first has none before it.
+            let whole = reached || (cursor.is_none() && id == 0);
+            if whole || cursor.is_none() || newer.len() >= limits::STREAM_KEPT {
+                newer.reverse();
+                return Ok((newer, whole));
             }
-            if newer.len() >= limits::STREAM_KEPT {
-                break false;
-            }
-        };
-        newer.reverse();
-        Ok((newer, whole))
-    }
-
-    /// The number of the newest record; from here on a new listener is told.
-    async fn newest(&self) -> StoreResult<u64> {
-        let page = self.engine.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await?;
-        let newest = page.items.first().map_or(0, |record| record.id);
-        self.seen().get_or_insert(newest);
-        Ok(newest)
+        }
     }
 }
 
@@ -174,7 +149,6 @@ impl Listener {
     fn new(stream: &Arc<Stream>) -> Option<Self> {
         let before = stream.listeners.fetch_add(1, Ordering::SeqCst);
         let listener = Listener(stream.clone());
-        stream.came.notify_one();
         metrics::gauge!("quell_http_streams").increment(1.0);
         (before < limits::STREAMS_MAX).then_some(listener)
     }
@@ -254,11 +228,17 @@ async fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> 
     let full = || Problem::too_many("too many streams are open", Duration::from_secs(5));
     let listener = Listener::new(&app.stream).ok_or_else(full)?;
     let news = app.stream.tell.subscribe();
-    app.stream.follow();
+    app.stream.follow().await?;
     let mut first = String::from("retry: 1000\n\n");
-    let mut told = app.stream.newest().await?;
+    let mut told = last.unwrap_or(0);
     if let Some(id) = last {
-        let (missed, whole) = app.stream.newer_than(id).await?;
+        let of = AuditFilter {
+            tenant: wanted.tenant.clone(),
+            queue: wanted.queue.clone(),
+            key: wanted.key.clone(),
+            ..AuditFilter::default()
+        };
+        let (missed, whole) = app.stream.since(id, of).await?;
         if !whole {
             first.push_str(GAP);
         }
@@ -282,7 +262,7 @@ struct Open {
     news: broadcast::Receiver<News>,
     wanted: Wanted,
     stop: CancellationToken,
-    /// Up to this record it has been told, or did not ask.
+    /// The latest record that was sent, or passed over.
     told: u64,
     _listener: Listener,
 }
@@ -311,8 +291,6 @@ impl Open {
         }
     }
 }
-
-const GAP: &str = "event: gap\ndata: {}\n\n";
 
 /// JSON has no line breaks of its own, so one `data` line holds it.
 fn frame(record: &AuditRecord) -> String {

@@ -283,7 +283,6 @@ async fn no_answer_invites_pages_of_elsewhere() {
 
 fn paths() -> Vec<Case> {
     let mut cases: Vec<Case> = [
-        "/",
         "/v1",
         "/v1/",
         "/v2/lanes",

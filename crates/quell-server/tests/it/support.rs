@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: Option<JoinHandle<bool>>,
-    _folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
         // Where the dashboard leads is for the tests to see.
         let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(LONG);
         let client = client.build().expect("a client can be made");
-        World { address, engine, client, stop, serving, _folder: folder }
+        World { address, engine, client, stop, serving, folder }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -97,6 +97,10 @@ impl World {
         Reply::of(self.request(Method::PUT, path).json(&body)).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Reply {
+        Reply::of(self.request(Method::PATCH, path).json(&body)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Reply {
         Reply::of(self.request(Method::DELETE, path)).await
     }
@@ -115,6 +119,28 @@ impl World {
         let reply = self.post("/v1/claims", body).await;
         assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
         reply.json()["claims"].as_array().expect("a list").clone()
+    }
+
+    /// Runs of this queue that are there now.
+    pub(crate) async fn claim_now(&self, queue: &str) -> Vec<Value> {
+        let body = serde_json::json!({ "queues": [queue], "worker": "w1", "max": 100 });
+        self.post("/v1/claims", body).await.json()["claims"].as_array().expect("a list").clone()
+    }
+
+    /// Ends a run that was claimed.
+    pub(crate) async fn settle(&self, run: &Value, outcome: Value) -> Reply {
+        let mut body = outcome;
+        body["token"] = run["token"].clone();
+        self.post(&format!("/v1/claims/{}/settle", run["run_id"].as_str().expect("an id")), body).await
+    }
+
+    /// A run that has failed for good, as it was claimed.
+    pub(crate) async fn failed(&self, queue: &str, key: &str, error: &str) -> Value {
+        self.append(queue, key, serde_json::json!(key)).await;
+        let run = self.claim(queue, 1).await.remove(0);
+        let settled = self.settle(&run, serde_json::json!({ "outcome": "failed", "error": error })).await;
+        assert_eq!(settled.json()["state"], "failed", "{}", settled.text);
+        run
     }
 
     /// The text of a token with these scopes, for these tenants.
