@@ -141,7 +141,7 @@ async fn wrong_tokens_are_told_plainly_and_slowed_down() {
     }
     assert!(refused > 0, "thirty guesses in a row are too many");
     let reply = log_in(&world, &good, "/").await;
-    assert_eq!(reply.status, StatusCode::SEE_OTHER, "only the wrong ones wait");
+    assert_eq!(reply.status, StatusCode::SEE_OTHER, "whoever has the right one does not wait for others");
 }
 
 #[tokio::test]
