@@ -153,9 +153,9 @@ pub(crate) struct SettleBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SourceFaultBody {
-    /// The run's own source; another one is refused.
+    /// For people: a run asks one source, and the store knows which.
     #[serde(default)]
-    #[allow(dead_code, reason = "named for people; a run asks one source, and the store knows which")]
+    #[allow(dead_code, reason = "taken, because clients name it")]
     pub(crate) source: Option<String>,
     pub(crate) kind: Fault,
     pub(crate) retry_after_ms: Option<u64>,

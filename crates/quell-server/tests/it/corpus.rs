@@ -1141,6 +1141,20 @@ async fn a_line_that_never_ends_is_given_up_and_those_before_it_stay() {
 }
 
 #[tokio::test]
+async fn a_long_line_in_small_pieces_is_looked_at_once() {
+    let world = World::new().await;
+    let line = format!("{{\"key\":\"k\",\"payload\":\"{}\"}}\n", "x".repeat(400_000));
+    let mut bytes = format!(
+        "POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-ndjson\r\n\
+         Transfer-Encoding: chunked\r\n\r\n"
+    );
+    line.chars().for_each(|letter| bytes.push_str(&format!("1\r\n{letter}\r\n")));
+    bytes.push_str("0\r\n\r\n");
+    let reply = world.send_raw(bytes.as_bytes()).await;
+    assert!(reply.closed && reply.text.contains("too-large"), "{}", reply.text);
+}
+
+#[tokio::test]
 async fn compressed_lines_are_refused() {
     let world = World::new().await;
     let fields = [("Content-Type", "application/x-ndjson"), ("Content-Encoding", "gzip")];

@@ -175,6 +175,19 @@ async fn one_who_asks_before_sending_a_large_body_is_not_sent_for_it() {
 }
 
 #[tokio::test]
+async fn one_who_listens_only_after_sending_learns_that_it_was_too_much() {
+    let world = World::new().await;
+    for _ in 0..5 {
+        let mut stream = world.raw().await;
+        stream.write_all(append_of(9_000_000).as_bytes()).await.expect("it is taken");
+        stream.write_all(&vec![b' '; 9_000_000]).await.expect("it is taken, and thrown away");
+        let answer = read_to(&mut stream, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
+    assert_eq!(world.accepted().await, 0);
+}
+
+#[tokio::test]
 async fn a_large_answer_may_be_read_slowly() {
     let config = "[queues.large]\nwindow = \"none\"\nhandler = \"pull\"\nmax_payload = \"4MiB\"\n";
     let world = World::with(config, |options| options).await;
