@@ -1,8 +1,7 @@
 //! Http: the same appends through the server, and what it needs for many that only wait.
 //!
 //! The server is a process of its own, as in production; the load generator shares the machine's cores with it and with the
-//! store, so the figures say what both together reach. Its clients write requests that were made before and read no more of
-//! an answer than its length: what is measured is the server.
+//! store, so the figures say what both together reach. Its clients do as little as they can: what is measured is the server.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -231,15 +230,15 @@ impl Connection {
                 break at + 4;
             }
         };
-        let text = std::str::from_utf8(&self.read[..head])?.to_ascii_lowercase();
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.context("an answer without a length")?.trim().parse()?;
+        let text = std::str::from_utf8(&self.read[..head])?;
+        let status: u16 = text.get(9..12).unwrap_or_default().parse().unwrap_or(0);
+        let length = text.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.context("an answer without a length")?.parse()?;
         while self.read.len() < head + length {
             anyhow::ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the answer broke off");
         }
-        let status = text.split(' ').nth(1).unwrap_or_default();
         let told = || String::from_utf8_lossy(&self.read[head..]).into_owned();
-        anyhow::ensure!(status == wanted.to_string(), "the server answered {status}: {}", told());
+        anyhow::ensure!(status == wanted, "the server answered {status}: {}", told());
         Ok(())
     }
 }

@@ -295,19 +295,20 @@ fn pause(wrong: u32) -> Duration {
     }
 }
 
-/// Gives every request its principal.
-pub(crate) async fn authenticate(
-    State(app): State<Arc<App>>,
+/// Gives every request of a group its principal, and demands the group's scope of it.
+pub(crate) async fn admit(
+    State((app, scope)): State<(Arc<App>, Scope)>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
     let from = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
     let shown = bearer(request.headers());
     match principal(&app, from, shown).await {
-        Ok(principal) => {
+        Ok(principal) if principal.allows(scope) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
+        Ok(_) => Problem::forbidden(format!("this needs a token with the scope `{scope}`")).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
@@ -349,16 +350,6 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<String>> {
     let text = value.to_str().unwrap_or_default();
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
     Ok(scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned()))
-}
-
-/// Demands a scope of everybody who comes this way.
-pub(crate) async fn demand(State(scope): State<Scope>, request: Request<Body>, next: Next) -> Response {
-    let allowed = request.extensions().get::<Principal>().is_some_and(|principal| principal.allows(scope));
-    if allowed {
-        return next.run(request).await;
-    }
-    let detail = format!("this needs a token with the scope `{scope}`");
-    Problem::forbidden(detail).into_response()
 }
 
 #[cfg(test)]

@@ -119,8 +119,11 @@ pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(request: Requ
     if bytes.is_empty() { Ok(T::default()) } else { parse(&bytes) }
 }
 
-/// JSON with the place of what is wrong in it.
+/// JSON with the place of what is wrong in it. Places are looked for only in what is wrong.
 pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Answer<T> {
+    if let Ok(parsed) = serde_json::from_slice(bytes) {
+        return Ok(parsed);
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();

@@ -38,6 +38,7 @@ pub(crate) struct ClaimBook(Mutex<HashMap<RunId, Remembered>>);
 
 #[derive(Clone)]
 struct Remembered {
+    token: u64,
     lane: LaneKey,
     retries: u32,
     lease: Duration,
@@ -56,8 +57,8 @@ impl ClaimBook {
         }
         for batch in batches {
             let lease = batch.lease_until.since(batch.claimed_at);
-            known
-                .insert(batch.run_id, Remembered { lane: batch.lane.clone(), retries: batch.retries, lease });
+            let (token, lane) = (batch.token, batch.lane.clone());
+            known.insert(batch.run_id, Remembered { token, lane, retries: batch.retries, lease });
         }
     }
 
@@ -66,18 +67,19 @@ impl ClaimBook {
     }
 }
 
-/// The run that a path names, if the caller may see it.
-async fn remembered(app: &App, principal: &Principal, run: &str) -> Answer<(RunId, Remembered)> {
+/// The run that a path names, if the caller may see it. What is remembered of another attempt is not worth anything: since
+/// then it may have been handed out by another server.
+async fn remembered(app: &App, principal: &Principal, run: &str, token: u64) -> Answer<(RunId, Remembered)> {
     let run: RunId = run.parse()?;
     let unknown = || Problem::not_found(format!("{run} does not exist"));
-    let known = app.claims.locked().get(&run).cloned();
+    let known = app.claims.locked().get(&run).filter(|known| known.token == token).cloned();
     let known = match known {
         Some(known) => known,
         None => {
             let found = app.engine.run(run).await?.ok_or_else(unknown)?;
             let lease = app.engine.queue(&found.row.lane.queue).map(|queue| queue.run.lease);
             let lease = lease.unwrap_or(core_limits::LEASE_DEFAULT);
-            Remembered { lane: found.row.lane.clone(), retries: found.row.retries, lease }
+            Remembered { token, lane: found.row.lane.clone(), retries: found.row.retries, lease }
         }
     };
     if principal.sees(&known.lane) { Ok((run, known)) } else { Err(unknown()) }
@@ -176,7 +178,7 @@ pub(crate) async fn extend(
     request: Request<Body>,
 ) -> Answer<Response> {
     let wish: ExtendBody = body::json(request).await?;
-    let (run_id, known) = remembered(&app, &principal, &run).await?;
+    let (run_id, known) = remembered(&app, &principal, &run, wish.token).await?;
     let lease = wish.lease_ms.map(lease).transpose()?.unwrap_or(known.lease);
     let kept = app.engine.extend(ExtendRequest { run_id, token: wish.token, lease }).await?;
     let held = match wish.hold {
@@ -213,7 +215,7 @@ pub(crate) async fn hold(
     request: Request<Body>,
 ) -> Answer<Response> {
     let wish: HoldBody = body::json(request).await?;
-    let (run_id, _) = remembered(&app, &principal, &run).await?;
+    let (run_id, _) = remembered(&app, &principal, &run, wish.token).await?;
     let held = app.engine.hold(HoldRequest { run_id, token: wish.token, if_head: wish.if_head }).await?;
     Ok(json(&HoldReply { answer: held.answer, state: held.state }))
 }
@@ -276,7 +278,7 @@ async fn step(
     name: &str,
     action: StepAction,
 ) -> Answer<Response> {
-    let (run_id, _) = remembered(app, principal, run).await?;
+    let (run_id, _) = remembered(app, principal, run, token).await?;
     let reply = match app.engine.step(run_id, token, name, action).await? {
         StepAnswer::New => StepReply { state: "new", value: None, stored: false },
         StepAnswer::Begun => StepReply { state: "begun", value: None, stored: true },
@@ -309,7 +311,7 @@ pub(crate) async fn settle(
     request: Request<Body>,
 ) -> Answer<Response> {
     let wish: SettleBody = body::json(request).await?;
-    let (run_id, known) = remembered(&app, &principal, &run).await?;
+    let (run_id, known) = remembered(&app, &principal, &run, wish.token).await?;
     let (token, gated) = (wish.token, wish.if_head.is_some());
     let outcome = wish.outcome()?;
     let settled = app.engine.settle((run_id, token), &known.lane.queue, known.retries, outcome).await?;

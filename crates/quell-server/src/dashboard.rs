@@ -26,7 +26,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY};
-use http::{HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use quell::tokens::Scope;
 
 use crate::app::App;
@@ -68,17 +68,15 @@ pub(crate) fn router(app: &Arc<App>, pages: &[AppPage]) -> Router<Arc<App>> {
 }
 
 /// What every answer of the dashboard carries, also that there is no such page.
-pub(crate) async fn protect(request: Request<Body>, next: Next) -> Response {
-    let path = request.uri().path();
-    let ours = path == "/" || path == "/ui" || path.starts_with("/ui/");
-    let mut response = next.run(request).await;
-    if ours {
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    }
-    response
+pub(crate) fn protect(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// Whether a path is the dashboard's.
+pub(crate) fn is_page(path: &str) -> bool {
+    path == "/" || path == "/ui" || path.starts_with("/ui/")
 }
 
 /// Lets those in who are logged in and may do this, and gives the pages their frame.

@@ -6,9 +6,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{MatchedPath, State};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 use quell::clock::{self, Stopwatch};
 use serde::Serialize;
@@ -114,24 +113,33 @@ pub(crate) async fn metrics_text(
     Ok(response)
 }
 
-/// Counts and times every request by its route, never by its target.
-pub(crate) async fn measure(request: Request<Body>, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
-    let method = request.method().as_str().to_owned();
-    let started = Stopwatch::start();
-    let response = next.run(request).await;
-    let status = response.status().as_u16();
-    let class = match status {
-        200..=299 => "2xx",
-        300..=399 => "3xx",
-        400..=499 => "4xx",
-        _ => "5xx",
-    };
-    metrics::counter!("quell_http_requests_total", "route" => route.clone(), "status" => class).increment(1);
-    metrics::histogram!("quell_http_request_seconds", "route" => route.clone())
-        .record(started.elapsed().as_secs_f64());
-    tracing::debug!(method, route, status, ms = started.elapsed().as_millis(), "http.request");
-    response
+/// Counts and times a request by its route, never by its target.
+pub(crate) struct Measured {
+    route: String,
+    method: Method,
+    started: Stopwatch,
+}
+
+impl Measured {
+    pub(crate) fn begin(request: &Request<Body>) -> Self {
+        let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
+        Measured { route, method: request.method().clone(), started: Stopwatch::start() }
+    }
+
+    pub(crate) fn end(self, status: StatusCode) {
+        let Measured { route, method, started } = self;
+        let class = match status.as_u16() {
+            200..=299 => "2xx",
+            300..=399 => "3xx",
+            400..=499 => "4xx",
+            _ => "5xx",
+        };
+        let (taken, status) = (started.elapsed(), status.as_u16());
+        tracing::debug!(%method, route, status, ms = taken.as_millis(), "http.request");
+        metrics::counter!("quell_http_requests_total", "route" => route.clone(), "status" => class)
+            .increment(1);
+        metrics::histogram!("quell_http_request_seconds", "route" => route).record(taken.as_secs_f64());
+    }
 }
 
 /// Counters that nobody reads must not grow: the exporter folds what it has sampled.

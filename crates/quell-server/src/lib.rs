@@ -36,7 +36,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
@@ -58,6 +58,7 @@ use crate::accept::Connections;
 use crate::app::App;
 use crate::auth::TokenBook;
 use crate::error::Problem;
+use crate::health::Measured;
 
 pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
@@ -199,9 +200,7 @@ type Routes = OpenApiRouter<Arc<App>>;
 
 /// Demands a scope of every route of a group.
 fn group(scope: Scope, app: &Arc<App>, routes: Routes) -> Routes {
-    routes
-        .route_layer(from_fn_with_state(scope, auth::demand))
-        .route_layer(from_fn_with_state(app.clone(), auth::authenticate))
+    routes.route_layer(from_fn_with_state((app.clone(), scope), auth::admit))
 }
 
 /// Every route there is.
@@ -277,8 +276,6 @@ fn finish(app: &Arc<App>, routes: Routes, pages: Option<&[AppPage]>) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(from_fn(dashboard::protect))
-        .layer(from_fn(health::measure))
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(app.clone())
@@ -322,14 +319,20 @@ fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
 }
 
-/// Whom it is asked as, and what every answer carries.
+/// Whom it is asked as, what every answer carries, and how long it took: one layer, because each costs every request a box.
 async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    let measured = Measured::begin(&request);
+    let page = dashboard::is_page(request.uri().path());
     let mut response = match check_host(&app, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if page {
+        dashboard::protect(headers);
+    }
+    measured.end(response.status());
     response
 }
 

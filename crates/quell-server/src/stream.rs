@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
 use quell::Engine;
-use quell::clock;
+use quell::clock::{self, Stopwatch};
 use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::error::StoreResult;
 use quell::quell_core::event::{Key, QueueName, Tenant};
@@ -39,6 +39,8 @@ use crate::{Query, limits};
 const LOOK: Duration = Duration::from_secs(1);
 /// A line for proxies that close what is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a listener is believed to be welcome.
+const CHECK: Duration = Duration::from_secs(5);
 /// Some records are not told.
 const GAP: &str = "event: gap\ndata: {}\n\n";
 /// Records of a look at the trail: a few are enough to see that there is nothing new.
@@ -220,11 +222,11 @@ pub(crate) async fn stream(
 }
 
 /// For pages of the dashboard, which show what anybody who is logged in may see.
-pub(crate) async fn for_page(app: &App, principal: Principal) -> Answer<Response> {
+pub(crate) async fn for_page(app: &Arc<App>, principal: Principal) -> Answer<Response> {
     open(app, Wanted { principal, tenant: None, queue: None, key: None }, None).await
 }
 
-async fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
+async fn open(app: &Arc<App>, wanted: Wanted, last: Option<u64>) -> Answer<Response> {
     let full = || Problem::too_many("too many streams are open", Duration::from_secs(5));
     let listener = Listener::new(&app.stream).ok_or_else(full)?;
     let news = app.stream.tell.subscribe();
@@ -245,7 +247,15 @@ async fn open(app: &App, wanted: Wanted, last: Option<u64>) -> Answer<Response> 
         told = missed.last().map_or(told, |record| record.id);
         missed.iter().filter(|record| wanted.is(record)).for_each(|record| first.push_str(&frame(record)));
     }
-    let state = Open { first: Some(first), news, wanted, stop: app.stop.clone(), told, _listener: listener };
+    let state = Open {
+        first: Some(first),
+        news,
+        wanted,
+        app: app.clone(),
+        checked: Stopwatch::start(),
+        told,
+        _listener: listener,
+    };
     let frames = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), state))
@@ -261,7 +271,9 @@ struct Open {
     first: Option<String>,
     news: broadcast::Receiver<News>,
     wanted: Wanted,
-    stop: CancellationToken,
+    app: Arc<App>,
+    /// When the listener was last seen to be welcome.
+    checked: Stopwatch,
     /// The latest record that was sent, or passed over.
     told: u64,
     _listener: Listener,
@@ -274,10 +286,14 @@ impl Open {
         }
         loop {
             let news = tokio::select! {
-                news = self.news.recv() => news,
-                () = clock::sleep(KEEP_ALIVE) => return Some(": still here\n\n".to_owned()),
-                () = self.stop.cancelled() => return None,
+                news = self.news.recv() => Some(news),
+                () = clock::sleep(KEEP_ALIVE) => None,
+                () = self.app.stop.cancelled() => return None,
             };
+            if !self.is_welcome().await {
+                return None;
+            }
+            let Some(news) = news else { return Some(": still here\n\n".to_owned()) };
             match news {
                 Ok(News::Changed) => return Some("event: changed\ndata: {}\n\n".to_owned()),
                 Ok(News::Transition(record)) => {
@@ -288,6 +304,19 @@ impl Open {
                 Ok(News::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => return Some(GAP.to_owned()),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
+        }
+    }
+
+    /// A token that was taken away, or has expired, takes its streams along; so does the first token of an open server.
+    async fn is_welcome(&mut self) -> bool {
+        if self.checked.elapsed() < CHECK {
+            return true;
+        }
+        self.checked = Stopwatch::start();
+        let (app, tokens) = (&self.app, &self.app.tokens);
+        match self.wanted.principal.token_id() {
+            Some(id) => !matches!(tokens.by_id(app, id).await, Ok(None)),
+            None => !matches!(tokens.is_open(app).await, Ok(false)),
         }
     }
 }

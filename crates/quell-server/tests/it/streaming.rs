@@ -186,3 +186,16 @@ async fn a_key_with_lines_in_it_is_one_line_of_the_stream() {
     let seen = listener.until("succeeded").await;
     assert!(seen.iter().all(|told| told.data["key"] == key), "{seen:?}");
 }
+
+#[tokio::test]
+async fn a_token_that_is_taken_away_takes_its_stream_along() {
+    let world = World::new().await;
+    let token = world.token("watcher", &[Scope::Read], &[], &[]).await;
+    world.token("other", &[Scope::Admin], &[], &[]).await;
+    let mut listener = Listener::open(&world, "", None, Some(&token)).await;
+    let about = world.engine.tokens().await.expect("tokens");
+    let id = &about.iter().find(|token| token.name == "watcher").expect("it was made").id;
+    assert!(world.engine.revoke_token(id).await.expect("it can be taken away"));
+    // A silent stream is looked at when it says that it is still there.
+    while listener.next().await.is_some() {}
+}
