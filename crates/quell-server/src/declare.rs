@@ -360,7 +360,7 @@ pub(crate) struct Workers {
     items: Vec<WorkerView>,
 }
 
-/// Processes that work on this store, as they told of themselves within the last half minute.
+/// Processes that work on this store, as they told of themselves within the last minute.
 #[utoipa::path(
     get, path = "/v1/workers", operation_id = "list_workers", tag = "read",
     responses((status = 200, description = "Workers", body = Workers)),

@@ -1,6 +1,6 @@
 //! Who works here: each worker tells of itself, and all that share a store can be listed.
 //!
-//! A word on the shelf `workers`, renewed well before it expires; a worker that died is gone from the list half a minute
+//! A word on the shelf `workers`, renewed well before it expires; a worker that died is gone from the list a minute
 //! later. It decides nothing: leases do.
 
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::clock;
 use crate::engine::Engine;
 
 /// How often a worker tells of itself.
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_secs(1);
 /// How long that is believed.
-const BELIEVED: Duration = Duration::from_secs(30);
+const BELIEVED: Duration = Duration::from_secs(60);
 /// How long an end waits for the store.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -60,7 +60,7 @@ impl Engine {
     }
 }
 
-/// Takes a worker off the list that has ended. One that cannot be taken off is gone from it in half a minute.
+/// Takes a worker off the list that has ended. One that cannot be taken off is gone from it in a minute.
 pub(crate) async fn gone(engine: &Engine, id: &WorkerId) {
     let name = id.to_string();
     let removed = engine.remove_document(Shelf::Workers, &name);

@@ -25,7 +25,7 @@ async fn an_idle_worker_costs_at_most_one_statement_a_second() {
     let before = store.calls();
     pass(600_000).await;
     let per_second = (store.calls() - before) as f64 / 600.0;
-    assert!(per_second < 0.3, "{per_second} statements a second");
+    assert!(per_second < 0.4, "{per_second} statements a second");
     assert!((9..=11).contains(&store.calls_of("sweep").div_ceil(2)), "{}", store.calls_of("sweep"));
     worker.stop().await;
 }
@@ -68,7 +68,10 @@ async fn a_store_that_is_away_is_asked_every_second_and_served_when_it_is_back()
     let before = store.calls();
     pass(600_000).await;
     let asked = store.calls() - before;
-    assert!((590..=740).contains(&asked), "the loop every second, the retention every five: {asked}");
+    assert!(
+        (590..=770).contains(&asked),
+        "the loop every second, the retention every five, its presence every twenty: {asked}"
+    );
     store.set_down(&[]);
     send(&engine, "k").await;
     pass(1_010).await;
