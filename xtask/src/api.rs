@@ -34,7 +34,9 @@ pub(crate) fn check(place: &Place) -> anyhow::Result<Verdict> {
         Ok(program) => program,
         Err(reason) => return Ok(Verdict::Failed(format!("cannot install schemathesis: {reason}"))),
     };
-    if let Verdict::Failed(reason) = process::stream(place.cargo(&["build", "-p", "quell-cli"]))? {
+    // As the part `build` does it: another selection has other features, and would compile everything once more.
+    let build = place.cargo(&["build", "--workspace", "--all-targets"]);
+    if let Verdict::Failed(reason) = process::stream(build)? {
         return Ok(Verdict::Failed(reason));
     }
     let server = Server::start(place)?;
