@@ -5,7 +5,8 @@
 //! The run is the same every time (one seed) and short; more examples are one argument away: see `CONTRIBUTING.md`.
 //!
 //! Two operations wait by design and are left to the tests of the server: `claim` (a long poll) and `stream`. Whether data
-//! that the document allows is accepted cannot be said here: most operations are about runs and lanes that do not exist.
+//! that the document allows is accepted cannot be said here: most operations are about runs and lanes that do not exist. Wrong
+//! tokens are left to the tests of the server, too: after ten of them the answer is 429, which this program does not expect.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -46,7 +47,12 @@ pub(crate) fn check(place: &Place) -> anyhow::Result<Verdict> {
         .args(["run", &format!("http://{}/openapi.json", server.address)])
         .args(["--header", &format!("Authorization: Bearer {}", server.token)])
         .args(["--exclude-operation-id", "claim", "--exclude-operation-id", "stream"])
-        .args(["--phases", "examples,coverage,fuzzing", "--exclude-checks", "positive_data_acceptance"])
+        .args([
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--exclude-checks",
+            "positive_data_acceptance,ignored_auth",
+        ])
         .args(["--max-examples", "10", "--seed", "1", "--workers", "1", "--request-timeout", "30"])
         .args(["--continue-on-failure", "--no-shrink", "--warnings", "off"]);
     process::stream(command)
