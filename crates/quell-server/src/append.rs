@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use quell::Incoming;
+use quell::config::QueueSettings;
 use quell::quell_core::error::ErrorKind;
 use quell::quell_core::event::{EventId, Headers, Key, LaneKey, Payload, QueueName, SourceName};
 use quell::quell_core::limits as core_limits;
@@ -142,7 +143,7 @@ pub(crate) async fn append(
 ) -> Answer<Response> {
     let queue = QueueName::new(queue)?;
     principal.queue(&queue)?;
-    app.engine.queue(&queue)?;
+    let queue = app.engine.queue(&queue)?;
     let headers = request.headers();
     let to = Inbound { queue, principal, headers: kept_headers(headers), key: idempotency_key(headers)? };
     let media = body::media_type(headers)?;
@@ -151,7 +152,7 @@ pub(crate) async fn append(
         let bytes = body::read(request, limits::BODY_BYTES).await?;
         let events = cloudevents::read(&media, &parts, &bytes)?;
         let events = events.into_iter().map(|event| to.cloud(event)).collect::<Answer<_>>()?;
-        return store(&app, events).await;
+        return store(&app, &to.queue, events).await;
     }
     match media.as_str() {
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
@@ -161,7 +162,7 @@ pub(crate) async fn append(
         media if body::is_json(media) => {
             let bytes = body::read(request, limits::BODY_BYTES).await?;
             let events = to.read(&bytes)?;
-            store(&app, events).await
+            store(&app, &to.queue, events).await
         }
         "" => {
             Err(Problem::unsupported("say what the body is: Content-Type: application/json")
@@ -176,18 +177,15 @@ pub(crate) async fn append(
     }
 }
 
-async fn store(app: &App, events: Vec<Incoming>) -> Answer<Response> {
-    let receipts = append_checked(app, events).await?;
+async fn store(app: &App, queue: &QueueSettings, events: Vec<Incoming>) -> Answer<Response> {
+    let receipts = append_checked(app, queue, events).await?;
     let mut response = json(&Receipts { receipts });
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
 }
 
-async fn append_checked(app: &App, events: Vec<Incoming>) -> Answer<Vec<Receipt>> {
-    if let Some(first) = events.first() {
-        let queue = app.engine.queue(&first.lane.queue)?;
-        depth::check(app, &queue, events.iter().map(|event| &event.lane.tenant)).await?;
-    }
+async fn append_checked(app: &App, queue: &QueueSettings, events: Vec<Incoming>) -> Answer<Vec<Receipt>> {
+    depth::check(app, queue, events.iter().map(|event| &event.lane.tenant)).await?;
     app.engine.append(events).await.map_err(too_much)
 }
 
@@ -209,7 +207,7 @@ pub(crate) fn payload(sent: &RawValue) -> Answer<Payload> {
 
 /// Where events of one request go, and what is the same for all of them.
 struct Inbound {
-    queue: QueueName,
+    queue: Arc<QueueSettings>,
     principal: Principal,
     headers: Headers,
     /// The `Idempotency-Key`.
@@ -241,7 +239,7 @@ impl Inbound {
     }
 
     fn incoming(&self, event: EventBody<'_>, at: Option<usize>) -> Answer<Incoming> {
-        let lane = LaneKey::new(self.queue.clone(), Key::new(&*event.key)?)
+        let lane = LaneKey::new(self.queue.name.clone(), Key::new(&*event.key)?)
             .of(self.principal.tenant(event.tenant.as_deref())?);
         let payload = payload(event.payload)?;
         let delay = event.delay_ms.map(Duration::from_millis);
@@ -271,7 +269,8 @@ impl Inbound {
     }
 
     fn cloud(&self, event: cloudevents::CloudEvent) -> Answer<Incoming> {
-        let lane = LaneKey::new(self.queue.clone(), Key::new(&event.key)?).of(self.principal.tenant(None)?);
+        let lane =
+            LaneKey::new(self.queue.name.clone(), Key::new(&event.key)?).of(self.principal.tenant(None)?);
         let id = Some(EventId::new(&event.id)?);
         Ok(Incoming { id, headers: self.headers.clone(), ..Incoming::to(lane, event.payload) })
     }
@@ -372,7 +371,7 @@ impl Lines {
         if read.is_empty() && broken.is_none() {
             return None;
         }
-        let mut answers = store_lines(&self.app, read).await;
+        let mut answers = store_lines(&self.app, &self.to.queue, read).await;
         if let Some(problem) = broken {
             answers.push(Line::Refused { line: self.line + 1, problem: problem.document() });
         }
@@ -432,9 +431,9 @@ impl Lines {
 }
 
 /// One transaction for all; when it was refused as a whole, each line is tried by itself.
-async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line> {
+async fn store_lines(app: &App, queue: &QueueSettings, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line> {
     let good: Vec<Incoming> = read.iter().filter_map(|(_, event)| event.as_ref().ok().cloned()).collect();
-    let together = append_checked(app, good).await;
+    let together = append_checked(app, queue, good).await;
     let mut lines = Vec::with_capacity(read.len());
     let mut receipts = together.map(Vec::into_iter);
     for (line, event) in read {
@@ -443,7 +442,7 @@ async fn store_lines(app: &App, read: Vec<(u64, Answer<Incoming>)>) -> Vec<Line>
             (Ok(_), Ok(receipts)) => Ok(receipts.next()),
             (Ok(_), Err(problem)) if is_for_all(problem) => Err(problem.clone()),
             (Ok(event), Err(_)) => {
-                let alone = append_checked(app, vec![event]).await;
+                let alone = append_checked(app, queue, vec![event]).await;
                 alone.map(|mut receipts| receipts.pop())
             }
         };

@@ -19,6 +19,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request};
+use quell::Presence;
 use quell::clock::Stopwatch;
 use quell::quell_core::event::{LaneKey, QueueName, Tenant};
 use quell::tokens::{ApiToken, Presented, Scope};
@@ -148,8 +149,12 @@ impl Principal {
         }
     }
 
-    pub(crate) fn unlimited_tenants(&self) -> bool {
-        self.tenants().is_none()
+    /// A worker for all tenants is the business of those who are for all.
+    pub(crate) fn sees_worker(&self, about: &Presence) -> bool {
+        match &about.tenant {
+            Some(tenant) => self.sees_tenant(tenant),
+            None => self.tenants().is_none(),
+        }
     }
 
     /// The lane that a request names.

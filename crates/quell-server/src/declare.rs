@@ -370,10 +370,6 @@ pub(crate) async fn workers(
     State(app): State<Arc<App>>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Response> {
-    let own = |about: &quell::Presence| match &about.tenant {
-        Some(tenant) => principal.sees_tenant(tenant),
-        None => principal.unlimited_tenants(),
-    };
-    let seen = app.engine.workers().await?.into_iter().filter(|(about, _)| own(about));
+    let seen = app.engine.workers().await?.into_iter().filter(|(about, _)| principal.sees_worker(about));
     Ok(json(&Workers { items: seen.map(|(about, seen_at)| WorkerView { about, seen_at }).collect() }))
 }

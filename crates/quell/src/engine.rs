@@ -9,6 +9,7 @@
 //! Running handlers is `worker.rs`.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,22 +172,9 @@ impl Engine {
     }
 
     async fn append_resolved(&self, events: &[NewEvent]) -> StoreResult<Vec<Receipt>> {
-        let request = |repeat| AppendRequest { events: events.to_vec(), repeat };
-        let mut answer = self.inner.store.append(request(false)).await;
-        for pause in REPEAT_PAUSES {
-            let Err(error) = &answer else { break };
-            if !error.is_unknown() {
-                break;
-            }
-            tracing::warn!(%error, events = events.len(), "an append has an unknown answer, asking again");
-            clock::sleep(pause).await;
-            let again = self.inner.store.append(request(true)).await;
-            // "Not now" says nothing about the first try: as long as nobody knows, the answer stays unknown.
-            if !matches!(&again, Err(e) if e.kind == ErrorKind::Unavailable) {
-                answer = again;
-            }
-        }
-        answer.map(|appended| appended.receipts)
+        let store = &self.inner.store;
+        let append = |repeat| store.append(AppendRequest { events: events.to_vec(), repeat });
+        resolved("append", append).await.map(|appended| appended.receipts)
     }
 
     /// An event as a store takes it: with its queue's policy, and with an id.
@@ -284,6 +272,29 @@ impl Engine {
     pub async fn sweep(&self, request: SweepRequest) -> StoreResult<Swept> {
         self.inner.store.sweep(request).await
     }
+}
+
+/// Makes a call of the store, and resolves an unknown answer by making it again: `call` is told whether it is made for the
+/// first time. After the last pause the caller is told that nobody knows.
+pub(crate) async fn resolved<T, F: Future<Output = StoreResult<T>>>(
+    verb: &'static str,
+    mut call: impl FnMut(bool) -> F,
+) -> StoreResult<T> {
+    let mut answer = call(false).await;
+    for pause in REPEAT_PAUSES {
+        let Err(error) = &answer else { break };
+        if !error.is_unknown() {
+            break;
+        }
+        tracing::warn!(%error, verb, "a call has an unknown answer, asking again");
+        clock::sleep(pause).await;
+        let again = call(true).await;
+        // "Not now" says nothing about the first try: as long as nobody knows, the answer stays unknown.
+        if !matches!(&again, Err(e) if e.kind == ErrorKind::Unavailable) {
+            answer = again;
+        }
+    }
+    answer
 }
 
 pub(crate) fn unknown_queue(settings: &Settings, queue: &QueueName) -> EngineError {

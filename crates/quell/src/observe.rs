@@ -143,14 +143,7 @@ pub fn totals(stats: &[QueueStats]) {
     let mut sums: BTreeMap<&str, (Totals, u64, u64)> = BTreeMap::new();
     for of in stats {
         let sum = sums.entry(label(of.queue.as_str())).or_default();
-        let Totals { accepted, succeeded, dead, discarded, delayed, buffered, in_flight } = of.totals;
-        sum.0.accepted += accepted;
-        sum.0.succeeded += succeeded;
-        sum.0.dead += dead;
-        sum.0.discarded += discarded;
-        sum.0.delayed += delayed;
-        sum.0.buffered += buffered;
-        sum.0.in_flight += in_flight;
+        sum.0 = sum.0.plus(&of.totals);
         sum.1 += of.running;
         sum.2 = sum.2.max(of.oldest_due_ms.unwrap_or(0));
     }

@@ -17,9 +17,8 @@ use quell_core::store::{
     SettleRequest, Settled, StepAction, StepAnswer, StepRequest,
 };
 
-use crate::clock;
 use crate::config::{HandlerSettings, QueueSettings};
-use crate::engine::{Engine, EngineError, REPEAT_PAUSES, unknown_queue};
+use crate::engine::{Engine, EngineError, resolved, unknown_queue};
 
 /// What a holder elsewhere would like to work on.
 #[derive(Debug, Clone)]
@@ -98,15 +97,7 @@ impl Engine {
 
     /// The gate before an effect. An unknown answer is resolved by asking again.
     pub async fn hold(&self, request: HoldRequest) -> StoreResult<Held> {
-        let mut answer = self.store().hold(request.clone()).await;
-        for pause in REPEAT_PAUSES {
-            if !matches!(&answer, Err(error) if error.is_unknown()) {
-                break;
-            }
-            clock::sleep(pause).await;
-            answer = self.store().hold(request.clone()).await;
-        }
-        answer
+        resolved("hold", |_| self.store().hold(request.clone())).await
     }
 
     /// Remembers a piece of a run. The first result stays, so an unknown answer is resolved by asking again.
@@ -118,15 +109,7 @@ impl Engine {
         action: StepAction,
     ) -> StoreResult<StepAnswer> {
         let request = StepRequest { run_id, token, name: name.to_owned(), action };
-        let mut answer = self.store().step(request.clone()).await;
-        for pause in REPEAT_PAUSES {
-            if !matches!(&answer, Err(error) if error.is_unknown()) {
-                break;
-            }
-            clock::sleep(pause).await;
-            answer = self.store().step(request.clone()).await;
-        }
-        answer
+        resolved("step", |_| self.store().step(request.clone())).await
     }
 
     /// Ends an attempt of a run of this queue that was tried again so many times before. An unknown answer is resolved by
@@ -140,14 +123,6 @@ impl Engine {
     ) -> Result<Settled, EngineError> {
         let retry = self.queue(queue)?.retry;
         let request = SettleRequest::of(run_id, token, outcome, &retry, retries, self.chance().unit());
-        let mut answer = self.store().settle(request.clone()).await;
-        for pause in REPEAT_PAUSES {
-            if !matches!(&answer, Err(error) if error.is_unknown()) {
-                break;
-            }
-            clock::sleep(pause).await;
-            answer = self.store().settle(request.clone()).await;
-        }
-        Ok(answer?)
+        Ok(resolved("settle", |_| self.store().settle(request.clone())).await?)
     }
 }

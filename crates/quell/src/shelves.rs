@@ -9,8 +9,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::shelf::{Document, Shelf, ShelfAction, ShelfAnswer, ShelfRequest};
 use serde_json::Value;
 
-use crate::clock;
-use crate::engine::{Engine, REPEAT_PAUSES};
+use crate::engine::{Engine, resolved};
 
 impl Engine {
     /// All live documents of a shelf, by name.
@@ -57,23 +56,12 @@ impl Engine {
 
     /// The answer, and whether the request was made more than once for it.
     async fn shelf_resolved(&self, request: ShelfRequest) -> (StoreResult<ShelfAnswer>, bool) {
-        let mut answer = self.store().shelf(request.clone()).await;
         let mut repeated = false;
-        for pause in REPEAT_PAUSES {
-            let Err(error) = &answer else { break };
-            if !error.is_unknown() {
-                break;
-            }
-            tracing::warn!(%error, "a change of a shelf has an unknown answer, asking again");
-            clock::sleep(pause).await;
-            let again = self.store().shelf(request.clone()).await;
-            repeated = true;
-            // "Not now" says nothing about the first try: as long as nobody knows, the answer stays unknown.
-            if !matches!(&again, Err(e) if e.kind == ErrorKind::Unavailable) {
-                answer = again;
-            }
-        }
-        (answer, repeated)
+        let answer = resolved("shelf", |repeat| {
+            repeated |= repeat;
+            self.store().shelf(request.clone())
+        });
+        (answer.await, repeated)
     }
 }
 

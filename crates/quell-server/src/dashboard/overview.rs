@@ -78,10 +78,7 @@ pub(super) async fn page(
 
 async fn workers(app: &App, principal: &Principal) -> Result<Vec<(Presence, Timestamp)>, Failed> {
     let mut workers = app.engine.workers().await?;
-    workers.retain(|(about, _)| match &about.tenant {
-        Some(tenant) => principal.sees_tenant(tenant),
-        None => principal.unlimited_tenants(),
-    });
+    workers.retain(|(about, _)| principal.sees_worker(about));
     Ok(workers)
 }
 
@@ -99,15 +96,7 @@ async fn troubled_sources(app: &App, principal: &Principal) -> Result<Vec<Source
 }
 
 fn sum(queues: &[QueueStats]) -> Totals {
-    queues.iter().fold(Totals::default(), |sum, QueueStats { totals, .. }| Totals {
-        accepted: sum.accepted + totals.accepted,
-        succeeded: sum.succeeded + totals.succeeded,
-        dead: sum.dead + totals.dead,
-        discarded: sum.discarded + totals.discarded,
-        delayed: sum.delayed + totals.delayed,
-        buffered: sum.buffered + totals.buffered,
-        in_flight: sum.in_flight + totals.in_flight,
-    })
+    queues.iter().fold(Totals::default(), |sum, stats| sum.plus(&stats.totals))
 }
 
 fn worries(queues: &[QueueStats], sources: &[SourceRow], store: Option<&Health>) -> Vec<Worry> {
