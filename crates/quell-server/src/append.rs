@@ -125,7 +125,6 @@ pub(crate) struct Receipts {
     request_body(content = EventsBody<'static>, content_type = "application/json"),
     responses(
         (status = 202, description = "Stored", body = Receipts),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such queue", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 408, description = "The body came too slowly", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "A known id with another payload, or the key is not idle", body = ProblemDocument, content_type = "application/problem+json"),

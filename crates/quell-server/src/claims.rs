@@ -94,7 +94,6 @@ async fn remembered(app: &App, principal: &Principal, run: &str, token: u64) -> 
     request_body = ClaimBody,
     responses(
         (status = 200, description = "Runs, each with its events", body = Claims<'static>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such queue", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "The server handles this queue itself", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -165,7 +164,6 @@ fn lease(ms: u64) -> Answer<Duration> {
     request_body = ExtendBody,
     responses(
         (status = 200, description = "Kept", body = Extended),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "The token does not hold the run", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -202,7 +200,6 @@ pub(crate) async fn extend(
     request_body = HoldBody,
     responses(
         (status = 200, description = "`held`: go on. `superseded` or `interrupted`: the attempt is over and refunded.", body = HoldReply),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "The token does not hold the run", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -228,7 +225,6 @@ pub(crate) async fn hold(
     request_body = StepBody,
     responses(
         (status = 200, description = "What is remembered now", body = StepReply),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "The token does not hold the run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "Too large, or too many steps", body = ProblemDocument, content_type = "application/problem+json"),
@@ -256,7 +252,6 @@ pub(crate) async fn put_step(
     params(("run_id" = RunId, Path), ("name" = String, Path, max_length = 128), ("token" = u64, Query)),
     responses(
         (status = 200, description = "What is remembered", body = StepReply),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "The token does not hold the run", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -298,7 +293,6 @@ async fn step(
     request_body = SettleBody,
     responses(
         (status = 200, description = "The run's new state: not always what was asked for", body = Settlement),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "`stale-token`, `already-settled` or `superseded`", body = ProblemDocument, content_type = "application/problem+json"),
     ),

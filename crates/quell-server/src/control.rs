@@ -87,7 +87,6 @@ pub(crate) async fn act(app: &App, lane: LaneKey, action: LaneAction, actor: &st
     params(("queue" = QueueName, Path), ("key" = Key, Path), ("action" = LaneAction, Path), Owner),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such lane or action", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
@@ -187,7 +186,6 @@ impl BulkDone {
     request_body = BulkLanes,
     responses(
         (status = 200, description = "Done, or what would be done", body = BulkDone),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such action", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
@@ -231,7 +229,6 @@ pub(crate) async fn act_on_lanes(
     params(("queue" = QueueName, Path), ("key" = Key, Path), Owner),
     responses(
         (status = 200, description = "Erased", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such lane", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["admin"])),
@@ -260,7 +257,6 @@ pub(crate) enum QueueAction {
     params(("queue" = QueueName, Path), ("action" = QueueAction, Path), Owner),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such queue or action", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
@@ -289,7 +285,6 @@ pub(crate) async fn act_on_queue(
     params(("run_id" = RunId, Path)),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
@@ -334,7 +329,6 @@ impl RedriveBody {
     request_body(content = Option<RedriveBody>, content_type = "application/json"),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "Too large, or too many wait already", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -379,7 +373,6 @@ pub(crate) struct BulkRedrive {
     request_body = BulkRedrive,
     responses(
         (status = 200, description = "Done, or what would be done", body = BulkDone),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
 )]
@@ -445,7 +438,6 @@ async fn purge(app: &App, principal: &Principal, query: PurgeQuery, what: PurgeW
     delete, path = "/v1/dead", operation_id = "purge_dead", tag = "operate", params(PurgeQuery),
     responses(
         (status = 200, description = "Done, or what would be done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
 )]
@@ -462,7 +454,6 @@ pub(crate) async fn purge_dead(
     delete, path = "/v1/delayed", operation_id = "purge_delayed", tag = "operate", params(PurgeQuery),
     responses(
         (status = 200, description = "Done, or what would be done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
 )]
@@ -479,7 +470,6 @@ pub(crate) async fn purge_delayed(
     delete, path = "/v1/buffered", operation_id = "purge_buffered", tag = "operate", params(PurgeQuery),
     responses(
         (status = 200, description = "Done, or what would be done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
 )]
@@ -507,7 +497,6 @@ pub(crate) struct EditBody<'a> {
     request_body(content = EditBody<'static>, content_type = "application/json"),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "It is not buffered (any more)", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "Larger than its queue allows", body = ProblemDocument, content_type = "application/problem+json"),
@@ -541,7 +530,6 @@ pub(crate) async fn edit_event(
     params(("event_id" = EventId, Path), EventQuery),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "It is not buffered (any more)", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),

@@ -46,7 +46,6 @@ pub(crate) struct PatchSource {
     request_body = PatchSource,
     responses(
         (status = 200, description = "The source as it is now", body = SourceView),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such source", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["operate"])),
@@ -144,7 +143,6 @@ pub(crate) async fn put_source(
     params(("name" = SourceName, Path)),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such source", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["admin"])),
@@ -181,7 +179,6 @@ pub(crate) struct ScheduleBody<'a> {
     request_body(content = ScheduleBody<'static>, content_type = "application/json"),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such queue", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "Too many schedules", body = ProblemDocument, content_type = "application/problem+json"),
     ),
@@ -223,7 +220,6 @@ pub(crate) async fn put_schedule(
     params(("name" = String, Path), Owner),
     responses(
         (status = 200, description = "Done", body = Done),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["admin"])),
 )]
@@ -282,7 +278,6 @@ pub(crate) struct Tokens {
     request_body = TokenBody,
     responses(
         (status = 201, description = "Made", body = TokenMade),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "Too many tokens", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["admin"])),

@@ -93,7 +93,6 @@ impl LanesQuery {
     get, path = "/v1/lanes", operation_id = "list_lanes", tag = "read", params(LanesQuery),
     responses(
         (status = 200, description = "A page of lanes", body = Page<LaneRow>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
@@ -122,7 +121,6 @@ pub(crate) struct Owner {
     params(("queue" = QueueName, Path), ("key" = Key, Path), Owner),
     responses(
         (status = 200, description = "The lane", body = LaneDetail),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "Nothing is known of this key", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
@@ -170,7 +168,6 @@ impl RunsQuery {
     get, path = "/v1/runs", operation_id = "list_runs", tag = "read", params(RunsQuery),
     responses(
         (status = 200, description = "A page of runs", body = Page<RunRow>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
@@ -199,7 +196,6 @@ pub(crate) struct DeadQuery {
     get, path = "/v1/dead", operation_id = "list_dead", tag = "read", params(DeadQuery),
     responses(
         (status = 200, description = "A page of failed runs", body = Page<RunRow>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
@@ -228,7 +224,6 @@ pub(crate) struct WaitQuery {
     params(("run_id" = RunId, Path), WaitQuery),
     responses(
         (status = 200, description = "The run as it is now: its `state` says whether it has ended", body = RunDetail),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such run", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
@@ -283,7 +278,6 @@ pub(crate) struct EventQuery {
     params(("event_id" = EventId, Path), EventQuery),
     responses(
         (status = 200, description = "The event, the run it belongs to and that run's state", body = EventPlace),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such event", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
@@ -318,7 +312,6 @@ pub(crate) struct AuditQuery {
     get, path = "/v1/audit", operation_id = "list_audit", tag = "read", params(AuditQuery),
     responses(
         (status = 200, description = "A page of the trail", body = Page<AuditRecord>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
@@ -434,7 +427,6 @@ pub(crate) struct SourcesQuery {
     get, path = "/v1/sources", operation_id = "list_sources", tag = "sources", params(SourcesQuery),
     responses(
         (status = 200, description = "A page of sources", body = Page<SourceView>),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
@@ -456,7 +448,6 @@ pub(crate) async fn sources(
     params(("name" = SourceName, Path), Owner),
     responses(
         (status = 200, description = "The source", body = SourceView),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "No such source", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),

@@ -60,6 +60,11 @@ pub(crate) fn add_common_answers(document: &mut utoipa::openapi::OpenApi) {
                 answer(operation, "403", "The token does not allow this");
                 answer(operation, "429", "Too much at once: see Retry-After");
             }
+            if operation.request_body.is_some()
+                || operation.parameters.as_ref().is_some_and(|list| !list.is_empty())
+            {
+                answer(operation, "400", "Not as it should be");
+            }
             if operation.request_body.is_some() {
                 answer(operation, "408", "The body came too slowly");
                 answer(operation, "413", "The body is too large");

@@ -32,7 +32,7 @@ use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::auth::Principal;
-use crate::error::{Answer, Problem, ProblemDocument};
+use crate::error::{Answer, Problem};
 use crate::{Query, limits};
 
 /// Without a sign of the store the trail is looked at this often.
@@ -198,7 +198,6 @@ impl Wanted {
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses(
         (status = 200, description = "A stream that does not end", body = String, content_type = "text/event-stream"),
-        (status = 400, description = "Not as it should be", body = ProblemDocument, content_type = "application/problem+json"),
     ),
     security(("token" = ["read"])),
 )]
