@@ -9,6 +9,7 @@
 mod api;
 mod deny;
 mod docs;
+mod failures;
 mod generate;
 mod links;
 mod parts;

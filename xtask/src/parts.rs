@@ -7,8 +7,10 @@
 //!
 //! Each part streams its output as it goes. `report.rs` words the summary, `tally.rs` counts the tests.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::failures::Failures;
 use crate::report::{Line, Verdict};
 use crate::servers::Servers;
 use crate::tally::Tally;
@@ -81,9 +83,9 @@ pub(crate) fn run(place: &Place, selection: &Selection) -> anyhow::Result<bool> 
         }
         println!("\n== {}: {}", part.name(), part.explain());
         let since = now();
-        let (verdict, tally) = run_part(place, part, &selection.test_args)
-            .unwrap_or_else(|error| (Verdict::Failed(format!("{error:#}")), None));
-        let line = Line { name: part.name(), took: since.elapsed(), verdict, tally };
+        let Outcome { verdict, tally, failures } = run_part(place, part, &selection.test_args)
+            .unwrap_or_else(|error| Outcome::plain(Verdict::Failed(format!("{error:#}"))));
+        let line = Line { name: part.name(), took: since.elapsed(), verdict, tally, failures };
         println!("== {}", line.summary());
         lines.push(line);
     }
@@ -91,34 +93,50 @@ pub(crate) fn run(place: &Place, selection: &Selection) -> anyhow::Result<bool> 
     Ok(lines.iter().all(|line| line.verdict == Verdict::Ok))
 }
 
+/// How a part ended; a tally only where tests ran.
+struct Outcome {
+    verdict: Verdict,
+    tally: Option<Tally>,
+    failures: Failures,
+}
+
+impl Outcome {
+    fn plain(verdict: Verdict) -> Self {
+        Self { verdict, tally: None, failures: Failures::default() }
+    }
+}
+
+fn tests(command: Command) -> anyhow::Result<Outcome> {
+    let (verdict, tally, failures) = process::stream_tests(command)?;
+    Ok(Outcome { verdict, tally: Some(tally), failures })
+}
+
 /// The one place that decides what each part means.
-fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<(Verdict, Option<Tally>)> {
-    let plain = |args: &[&str]| process::stream(place.cargo(args)).map(|verdict| (verdict, None));
+fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<Outcome> {
+    let plain = |args: &[&str]| process::stream(place.cargo(args)).map(Outcome::plain);
     match part {
         Part::Fmt => plain(&["fmt", "--all", "--check"]),
         Part::Clippy => plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-        Part::Deny => deny::check(place).map(|verdict| (verdict, None)),
+        Part::Deny => deny::check(place).map(Outcome::plain),
         Part::Build => plain(&["build", "--workspace", "--all-targets"]),
         Part::Tests => {
             let mut command = place.cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]);
             command.args(test_args);
             let servers = Servers::start(place)?;
             servers.name_to(&mut command);
-            let (verdict, tally) = process::stream_tests(command)?;
-            let verdict = match verdict {
-                Verdict::Ok if tally.ran() == 0 => Verdict::Failed("no test ran".to_owned()),
-                other => other,
-            };
-            Ok((verdict, Some(tally)))
+            let mut outcome = tests(command)?;
+            if outcome.verdict == Verdict::Ok && outcome.tally.is_none_or(|tally| tally.ran() == 0) {
+                outcome.verdict = Verdict::Failed("no test ran".to_owned());
+            }
+            Ok(outcome)
         }
-        Part::Api => api::check(place).map(|verdict| (verdict, None)),
+        Part::Api => api::check(place).map(Outcome::plain),
         Part::Doc => {
             let mut command = place.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
             command.args(test_args);
-            let (verdict, tally) = process::stream_tests(command)?;
-            Ok((verdict, Some(tally)))
+            tests(command)
         }
-        Part::Docs => docs::check(place).map(|verdict| (verdict, None)),
+        Part::Docs => docs::check(place).map(Outcome::plain),
     }
 }
 

@@ -1,14 +1,15 @@
 //! Runs other programs with their output shown as it comes.
 //!
 //! Cargo talks on standard error, which the child inherits, so colours and progress bars stay. The test binaries
-//! report on standard output, which is passed on line by line while the tally reads along. Lines are handled as
-//! bytes: a test may print anything.
+//! report on standard output, which is passed on line by line while the tally and the failures read along. Lines are
+//! handled as bytes: a test may print anything.
 
 use std::io::{BufReader, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::Context as _;
 
+use crate::failures::Failures;
 use crate::report::Verdict;
 use crate::tally::Tally;
 
@@ -19,17 +20,17 @@ pub(crate) fn stream(mut command: Command) -> anyhow::Result<Verdict> {
     Ok(verdict(status))
 }
 
-/// Runs `cargo test` and counts the tests on the way.
-pub(crate) fn stream_tests(mut command: Command) -> anyhow::Result<(Verdict, Tally)> {
+/// Runs `cargo test`, counts the tests on the way and keeps what the failed ones said.
+pub(crate) fn stream_tests(mut command: Command) -> anyhow::Result<(Verdict, Tally, Failures)> {
     announce(&command);
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", shown(&command)))?;
     let output = child.stdout.take().context("the child's standard output was asked for as a pipe")?;
-    let tally = pass_on(BufReader::new(output), std::io::stdout())?;
+    let (tally, failures) = pass_on(BufReader::new(output), std::io::stdout())?;
     let status = child.wait().context("cannot wait for the child")?;
-    Ok((verdict(status), tally))
+    Ok((verdict(status), tally, failures))
 }
 
 /// Runs a program and returns what it printed; its standard error is shown.
@@ -45,17 +46,23 @@ pub(crate) fn capture(mut command: Command) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-fn pass_on(mut from: impl std::io::BufRead, mut to: impl std::io::Write) -> anyhow::Result<Tally> {
+fn pass_on(
+    mut from: impl std::io::BufRead,
+    mut to: impl std::io::Write,
+) -> anyhow::Result<(Tally, Failures)> {
     let mut sum = Tally::default();
+    let mut failures = Failures::default();
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).context("cannot read the child's output")? > 0 {
         to.write_all(&line).and_then(|()| to.flush()).context("cannot pass on the child's output")?;
-        if let Some(tally) = Tally::of_line(&String::from_utf8_lossy(&line)) {
+        let text = String::from_utf8_lossy(&line);
+        failures.read(&text);
+        if let Some(tally) = Tally::of_line(&text) {
             sum += tally;
         }
         line.clear();
     }
-    Ok(sum)
+    Ok((sum, failures))
 }
 
 fn verdict(status: ExitStatus) -> Verdict {
@@ -88,7 +95,7 @@ mod tests {
         let said = b"running 1 test\n\xff\xfe\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured\n\
             test result: FAILED. 2 passed; 1 failed; 3 ignored; 0 measured\nno newline at the end";
         let mut heard = Vec::new();
-        let tally = pass_on(&said[..], &mut heard).unwrap();
+        let (tally, _) = pass_on(&said[..], &mut heard).unwrap();
         assert_eq!(heard, said);
         assert_eq!(tally, Tally { passed: 3, failed: 1, ignored: 3 });
     }

@@ -2,11 +2,12 @@
 //!
 //! The closing line `N passed, M failed` stands alone so that a program can find it, and it is printed only when a
 //! part that runs tests was among those asked for. It counts tests; whether the run is good also depends on the
-//! other parts, so those that failed are named in the line above it.
+//! other parts, so those that failed are named above it, with what their failed tests said.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::failures::Failures;
 use crate::parts::seconds;
 use crate::tally::Tally;
 
@@ -25,6 +26,7 @@ pub(crate) struct Line {
     pub(crate) verdict: Verdict,
     /// Present for the parts that run tests.
     pub(crate) tally: Option<Tally>,
+    pub(crate) failures: Failures,
 }
 
 impl Line {
@@ -62,6 +64,9 @@ pub(crate) fn closing(lines: &[Line]) -> String {
     if !failed.is_empty() {
         let _ = writeln!(text, "\nfailed parts: {}", failed.join(", "));
     }
+    for said in lines.iter().flat_map(|line| line.failures.lines()) {
+        let _ = writeln!(text, "  {said}");
+    }
 
     let mut tests = None;
     for tally in lines.iter().filter_map(|line| line.tally) {
@@ -78,7 +83,7 @@ mod tests {
     use super::*;
 
     fn line(name: &'static str, verdict: Verdict, tally: Option<Tally>) -> Line {
-        Line { name, took: Duration::from_millis(1250), verdict, tally }
+        Line { name, took: Duration::from_millis(1250), verdict, tally, failures: Failures::default() }
     }
 
     #[test]
@@ -102,6 +107,17 @@ mod tests {
         ]);
         assert!(text.ends_with("failed parts: clippy\n\n3 passed, 0 failed\n"), "{text}");
         assert!(text.contains("FAILED (exit code 101)"), "{text}");
+    }
+
+    #[test]
+    fn what_a_failed_test_said_is_repeated_above_the_last_line() {
+        let mut tests = line("tests", Verdict::Failed("exit code 101".to_owned()), Some(Tally::default()));
+        for said in ["failures:", "---- lease stdout ----", "two workers at once"] {
+            tests.failures.read(said);
+        }
+        let text = closing(&[tests]);
+        let end = "failed parts: tests\n  ---- lease stdout ----\n  two workers at once\n\n0 passed, 0 failed\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod program;
 mod pull;
 mod running;
 mod schedules;
+pub mod secrets;
 mod shelves;
 mod sources;
 pub mod steps;
@@ -48,6 +49,8 @@ pub use quell_core::lane::{DuringRun, OnFailed, RetryWith};
 pub use quell_core::outcome::Outcome;
 /// Outgoing HTTP: the guard against forbidden addresses and the client that a source governs.
 pub use quell_fetch as fetch;
+/// Webhooks: proofs of providers, and how ours are signed.
+pub use quell_webhook as webhook;
 pub use schedules::{AppliedSchedules, CONFIGURED};
 pub use sources::AppliedSources;
 pub use steps::{Hold, RunError, StepOnce};

@@ -19,6 +19,7 @@ mod resolve;
 mod resolver;
 mod schedule;
 mod schema;
+mod secret;
 mod source;
 mod store;
 mod value;
@@ -48,8 +49,9 @@ pub use raw::{
     ServerConfig, SourceConfig, WindowConfig, WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
+pub use secret::SecretSource;
 pub use store::{StoreChoice, StoreKind, StoreUrl};
-pub use value::{DurationText, SizeText, WordOr, Written};
+pub use value::{DurationText, OneOrMany, SizeText, WordOr, Written};
 
 /// Where HTTP is served when nobody says otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7717";

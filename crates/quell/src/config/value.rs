@@ -80,6 +80,55 @@ impl<T: JsonSchema> JsonSchema for WordOr<T> {
     }
 }
 
+/// One text, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneOrMany(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = OneOrMany;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes or a list of them")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
+                Vec::deserialize(de::value::SeqAccessDeserializer::new(seq)).map(OneOrMany)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// As it would be written.
+impl fmt::Display for OneOrMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [one] => write!(f, "{one:?}"),
+            many => write!(f, "{many:?}"),
+        }
+    }
+}
+
+impl JsonSchema for OneOrMany {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
+        })
+    }
+}
+
 /// A duration such as `"250ms"` or `"1m30s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurationText(pub Duration);

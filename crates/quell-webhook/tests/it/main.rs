@@ -1,0 +1,4 @@
+//! Deliveries as providers send them.
+
+mod fixtures;
+mod forgeries;
