@@ -21,7 +21,9 @@ impl Failures {
         match line {
             "failures:" => self.inside = true,
             _ if line.starts_with("test result: ") => self.inside = false,
-            _ if self.inside && !line.is_empty() && self.lines.len() < KEPT => self.lines.push(line.to_owned()),
+            _ if self.inside && !line.is_empty() && self.lines.len() < KEPT => {
+                self.lines.push(line.to_owned())
+            }
             _ => {}
         }
     }

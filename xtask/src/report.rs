@@ -116,7 +116,8 @@ mod tests {
             tests.failures.read(said);
         }
         let text = closing(&[tests]);
-        let end = "failed parts: tests\n  ---- lease stdout ----\n  two workers at once\n\n0 passed, 0 failed\n";
+        let end =
+            "failed parts: tests\n  ---- lease stdout ----\n  two workers at once\n\n0 passed, 0 failed\n";
         assert!(text.ends_with(end), "{text}");
     }
 

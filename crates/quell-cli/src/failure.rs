@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use owo_colors::OwoColorize;
 use quell::config::ConfigError;
+use quell::endpoints::EndpointError;
 use quell::quell_core::error::{ErrorKind, StoreError};
 use quell::quell_core::event::Invalid;
 use quell::{EngineError, OpenError, ProgramError};
@@ -103,6 +104,13 @@ impl From<EngineError> for Failure {
             EngineError::Invalid(invalid) => invalid.into(),
             EngineError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<EndpointError> for Failure {
+    fn from(error: EndpointError) -> Self {
+        Failure::new(USAGE, error.to_string())
+            .help("secrets are found by secret_file and secret_env of [endpoints.NAME] in quell.toml")
     }
 }
 

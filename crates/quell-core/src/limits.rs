@@ -127,6 +127,8 @@ pub const CACHE_FLIGHT: Duration = Duration::from_secs(30);
 pub const SHELF_NAME_BYTES_MAX: usize = 128;
 /// A document says a few things about something; a whole shelf is read at once.
 pub const SHELF_BODY_BYTES_MAX: usize = 16 * 1024;
+/// A delivery of a webhook with its headers and its body; there are few of them (`quell::deliveries`).
+pub const SHELF_DELIVERY_BYTES_MAX: usize = 64 * 1024;
 /// Readers of JSON give up at 128 levels, and a document is shown inside of others.
 pub const SHELF_BODY_DEPTH_MAX: usize = 64;
 /// Live documents of one shelf: it is read whole, by everybody who wants to know one of them.

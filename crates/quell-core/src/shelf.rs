@@ -23,16 +23,27 @@ pub enum Shelf {
     Tokens,
     /// Which workers there are.
     Workers,
+    /// What webhooks have brought lately.
+    Deliveries,
 }
 
 impl Shelf {
-    pub const ALL: [Shelf; 2] = [Shelf::Tokens, Shelf::Workers];
+    pub const ALL: [Shelf; 3] = [Shelf::Tokens, Shelf::Workers, Shelf::Deliveries];
 
     /// The name by which stores know it.
     pub fn as_str(self) -> &'static str {
         match self {
             Shelf::Tokens => "tokens",
             Shelf::Workers => "workers",
+            Shelf::Deliveries => "deliveries",
+        }
+    }
+
+    /// How large a document of this shelf may be, as JSON.
+    pub fn body_bytes_max(self) -> usize {
+        match self {
+            Shelf::Tokens | Shelf::Workers => limits::SHELF_BODY_BYTES_MAX,
+            Shelf::Deliveries => limits::SHELF_DELIVERY_BYTES_MAX,
         }
     }
 
@@ -113,19 +124,19 @@ impl ShelfRequest {
             return Err(StoreError::new(ErrorKind::Invalid, text));
         }
         match &self.action {
-            ShelfAction::Put { body, ttl, .. } => check_document(name, body, *ttl),
+            ShelfAction::Put { body, ttl, .. } => check_document(self.shelf, name, body, *ttl),
             ShelfAction::Remove { .. } | ShelfAction::List => Ok(()),
         }
     }
 }
 
-fn check_document(name: &str, body: &Value, ttl: Option<Duration>) -> StoreResult<()> {
+fn check_document(shelf: Shelf, name: &str, body: &Value, ttl: Option<Duration>) -> StoreResult<()> {
     if is_deeper(body, limits::SHELF_BODY_DEPTH_MAX) {
         let max = limits::SHELF_BODY_DEPTH_MAX;
         let text = format!("document {name:?} is nested deeper than {max} levels");
         return Err(StoreError::new(ErrorKind::Invalid, text));
     }
-    let (size, max) = (body.to_string().len(), limits::SHELF_BODY_BYTES_MAX);
+    let (size, max) = (body.to_string().len(), shelf.body_bytes_max());
     if size > max {
         let text = format!("document {name:?} has {size} bytes; at most {max} are kept");
         return Err(StoreError::new(ErrorKind::Limit, text));
@@ -207,6 +218,10 @@ mod tests {
         let body = |bytes: usize| json!("x".repeat(bytes - 2));
         assert_eq!(kind(put("a", body(limits::SHELF_BODY_BYTES_MAX), None)), Ok(()));
         assert_eq!(kind(put("a", body(limits::SHELF_BODY_BYTES_MAX + 1), None)), Err(ErrorKind::Limit));
+        let delivery =
+            |bytes: usize| ShelfRequest { shelf: Shelf::Deliveries, ..put("a", body(bytes), None) };
+        assert_eq!(kind(delivery(limits::SHELF_DELIVERY_BYTES_MAX)), Ok(()));
+        assert_eq!(kind(delivery(limits::SHELF_DELIVERY_BYTES_MAX + 1)), Err(ErrorKind::Limit));
         assert_eq!(kind(put("a", nested(limits::SHELF_BODY_DEPTH_MAX), None)), Ok(()));
         assert_eq!(kind(put("a", nested(limits::SHELF_BODY_DEPTH_MAX + 1), None)), Err(ErrorKind::Invalid));
         assert_eq!(kind(put("a", json!(1), Some(limits::SHELF_TTL_MAX))), Ok(()));

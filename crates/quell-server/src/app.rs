@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::TokenBook;
 use crate::claims::ClaimBook;
 use crate::depth::Depths;
+use crate::hooks::Hooks;
 use crate::polls::Polls;
 use crate::stream::Stream;
 
@@ -22,6 +23,7 @@ pub(crate) struct App {
     pub(crate) depths: Depths,
     pub(crate) polls: Polls,
     pub(crate) stream: Arc<Stream>,
+    pub(crate) hooks: Hooks,
     /// Names under which a server on loopback may be asked for; nothing means any.
     pub(crate) hosts: Option<BTreeSet<String>>,
     /// Rings when the server is to end: those who wait for something answer at once.
@@ -33,6 +35,7 @@ impl App {
     pub(crate) fn new(
         engine: Engine,
         tokens: TokenBook,
+        hooks: Hooks,
         hosts: Option<BTreeSet<String>>,
         stop: CancellationToken,
     ) -> Self {
@@ -40,6 +43,7 @@ impl App {
             stream: Stream::new(engine.clone(), stop.clone()),
             engine,
             tokens,
+            hooks,
             claims: ClaimBook::default(),
             depths: Depths::default(),
             polls: Polls::default(),

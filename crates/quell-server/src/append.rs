@@ -189,7 +189,7 @@ async fn append_checked(app: &App, queue: &QueueSettings, events: Vec<Incoming>)
 }
 
 /// A limit that an append meets is one of size.
-fn too_much(error: quell::EngineError) -> Problem {
+pub(crate) fn too_much(error: quell::EngineError) -> Problem {
     let limit = matches!(&error, quell::EngineError::Store(e) if e.kind == ErrorKind::Limit);
     let problem = Problem::from(error);
     if limit { problem.status(StatusCode::PAYLOAD_TOO_LARGE, "too-large") } else { problem }

@@ -123,6 +123,10 @@ impl Problem {
         self.code
     }
 
+    pub(crate) fn http_status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The reason phrase of the status.
     pub(crate) fn title(&self) -> &'static str {
         self.status.canonical_reason().unwrap_or("Problem")

@@ -20,6 +20,7 @@ mod declare;
 mod depth;
 mod error;
 mod health;
+pub mod hooks;
 mod inspect;
 pub mod limits;
 mod openapi;
@@ -43,6 +44,7 @@ use http::{HeaderValue, StatusCode, header};
 use quell::Engine;
 use quell::clock::SteppedTime;
 use quell::config::{Flags, ServerSettings, Settings, SettingsInput};
+use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::memory::MemoryStore;
 use quell::tokens::Scope;
 use serde::Serialize;
@@ -59,6 +61,7 @@ use crate::app::App;
 use crate::auth::TokenBook;
 use crate::error::Problem;
 use crate::health::Measured;
+use crate::hooks::Hooks;
 
 pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
@@ -73,6 +76,8 @@ pub struct ServerOptions {
     /// Names under which it may be asked for, besides loopback's own; empty on another address means any.
     pub hosts: Vec<String>,
     pub connections: usize,
+    /// Where providers send their webhooks.
+    pub endpoints: Vec<ReadyEndpoint>,
     /// Pages that an application adds to the dashboard.
     pub pages: Vec<AppPage>,
 }
@@ -85,6 +90,7 @@ impl ServerOptions {
             admin_listen: None,
             hosts: Vec::new(),
             connections: ServerSettings::CONNECTIONS_DEFAULT,
+            endpoints: Vec::new(),
             pages: Vec::new(),
         }
     }
@@ -100,12 +106,18 @@ pub enum ServeError {
          admin`, or listen on 127.0.0.1"
     )]
     NoTokens { address: SocketAddr },
+    #[error(
+        "{address} can be reached from other machines, and the endpoint {endpoint:?} takes what anybody sends: give it a scheme \
+         that proves the sender, or say allow_unsigned = true in its section"
+    )]
+    Unsigned { address: SocketAddr, endpoint: String },
     #[error(transparent)]
     Store(#[from] quell::quell_core::error::StoreError),
 }
 
 /// A server that listens and does not answer yet.
 pub struct Server {
+    app: Arc<App>,
     listeners: Vec<(TcpListener, Router)>,
     address: SocketAddr,
     admin_address: Option<SocketAddr>,
@@ -129,10 +141,14 @@ impl Server {
         {
             return Err(ServeError::NoTokens { address: *address });
         }
+        if let (Some(address), Some(endpoint)) = (elsewhere, Hooks::open(&options.endpoints)) {
+            return Err(ServeError::Unsigned { address: *address, endpoint: endpoint.to_owned() });
+        }
         let stop = CancellationToken::new();
         let hosts = allowed_hosts(&all, elsewhere.is_none(), &options.hosts);
         let tokens = TokenBook::new(elsewhere.is_none());
-        let app = Arc::new(App::new(engine, tokens, hosts, stop.clone()));
+        let hooks = Hooks::new(options.endpoints);
+        let app = Arc::new(App::new(engine, tokens, hooks, hosts, stop.clone()));
         let mut listeners = Vec::new();
         let admin_address = admin.as_ref().map(|(_, at)| *at);
         match admin {
@@ -143,7 +159,7 @@ impl Server {
             None => listeners.push((public.0, finish(&app, routes(&app), Some(&options.pages)))),
         }
         let connections = Connections::new(options.connections, stop.clone());
-        Ok(Server { listeners, address: public.1, admin_address, connections, stop })
+        Ok(Server { app, listeners, address: public.1, admin_address, connections, stop })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -161,6 +177,8 @@ impl Server {
             accepting.spawn(self.connections.clone().accept(listener, router));
         }
         accepting.spawn(health::upkeep());
+        let app = self.app;
+        accepting.spawn(async move { app.hooks.recorder.run(&app.engine).await });
         stop.cancelled().await;
         self.stop.cancel();
         let drained = self.connections.drained(grace).await;
@@ -218,6 +236,8 @@ fn routes(app: &Arc<App>) -> Routes {
         .routes(routes!(inspect::source))
         .routes(routes!(inspect::schedules))
         .routes(routes!(declare::workers))
+        .routes(routes!(hooks::inspector::list_deliveries))
+        .routes(routes!(hooks::inspector::delivery))
         .routes(routes!(stream::stream))
         .routes(routes!(health::metrics_text));
     let operate = OpenApiRouter::new()
@@ -232,7 +252,8 @@ fn routes(app: &Arc<App>) -> Routes {
         .routes(routes!(control::purge_buffered))
         .routes(routes!(control::edit_event))
         .routes(routes!(control::delete_event))
-        .routes(routes!(declare::patch_source));
+        .routes(routes!(declare::patch_source))
+        .routes(routes!(hooks::inspector::replay_delivery));
     let admin = OpenApiRouter::new()
         .routes(routes!(control::erase_lane))
         .routes(routes!(declare::put_source))
@@ -269,7 +290,8 @@ fn public_routes(app: &Arc<App>) -> Routes {
 fn finish(app: &Arc<App>, routes: Routes, pages: Option<&[AppPage]>) -> Router {
     let (router, document) = routes.split_for_parts();
     let document = bytes::Bytes::from(text_of(document));
-    let mut router = router.route("/openapi.json", axum::routing::get(async move || openapi_json(document)));
+    let mut router = router.route("/hooks/{name}", axum::routing::any(hooks::hook));
+    router = router.route("/openapi.json", axum::routing::get(async move || openapi_json(document)));
     if let Some(pages) = pages {
         router = router.merge(dashboard::router(app, pages));
     }
@@ -288,7 +310,8 @@ pub fn document() -> String {
     let input = SettingsInput { config: None, env: &BTreeMap::new(), flags: Flags::default() };
     let settings = Settings::resolve(input).expect("without any wish the defaults are in force");
     let engine = Engine::with_store(store, settings);
-    let app = App::new(engine, TokenBook::new(true), None, CancellationToken::new());
+    let (tokens, hooks) = (TokenBook::new(true), Hooks::new(Vec::new()));
+    let app = App::new(engine, tokens, hooks, None, CancellationToken::new());
     text_of(routes(&Arc::new(app)).into_openapi())
 }
 
@@ -338,6 +361,10 @@ async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) 
 
 fn check_host(app: &App, request: &Request<Body>) -> Result<(), Problem> {
     let Some(allowed) = &app.hosts else { return Ok(()) };
+    // A webhook comes through a tunnel with the tunnel's name. It proves itself, and where it does not, `open.rs` refuses pages.
+    if request.uri().path().starts_with("/hooks/") {
+        return Ok(());
+    }
     let host = match request.uri().authority() {
         Some(authority) => Some(authority.as_str()),
         None => request.headers().get(header::HOST).and_then(|value| value.to_str().ok()),

@@ -61,3 +61,12 @@ pub const GUESSES_FREE: u32 = 10;
 pub const GUESSERS: usize = 10_000;
 /// A login of the dashboard lasts this long.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
+/// A webhook, unless the payload of its queue may be larger: providers stay far below it, and whoever sends one has not
+/// proven anything yet.
+pub const HOOK_BODY_BYTES: usize = 1024 * 1024;
+/// For endpoints that do not exist.
+pub const HOOK_TOLERANCE: Duration = Duration::from_secs(300);
+/// Deliveries that are remembered in one round, taken ones and refused ones each; more are only counted.
+pub const DELIVERIES_A_ROUND: usize = 32;
+/// The pause between two rounds. A person who looks has not switched windows yet.
+pub const DELIVERIES_EVERY: Duration = Duration::from_millis(500);

@@ -24,6 +24,7 @@ use crate::error::ProblemDocument;
         (name = "operate", description = "Steering"),
         (name = "sources", description = "Outside parties with limits"),
         (name = "schedules", description = "Events by the calendar"),
+        (name = "hooks", description = "What webhooks have brought"),
         (name = "admin", description = "Tokens, and erasing"),
         (name = "health", description = "For machines that watch machines"),
     ),

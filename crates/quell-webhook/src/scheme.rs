@@ -186,6 +186,11 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         vec!["authorization".to_owned()]
     }
 
+    /// Whether a delivery that was taken is answered with nothing: some show the answer to their users.
+    fn wants_silence(&self) -> bool {
+        false
+    }
+
     /// Headers that make this body a delivery of this provider, for trying an endpoint out.
     fn sign(&self, _secret: &Secret, _id: &str, _now: i64, _body: &[u8]) -> Vec<(String, String)> {
         Vec::new()
@@ -194,8 +199,6 @@ pub trait Scheme: fmt::Debug + Send + Sync {
 
 /// 16 characters of a random text have more than 64 bits.
 const SECRET_BYTES_MIN: usize = 16;
-
-
 
 /// The schemes that endpoints can name.
 #[derive(Clone)]

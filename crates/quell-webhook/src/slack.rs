@@ -63,6 +63,10 @@ impl Scheme for Slack {
         Some(Rule::Pointer("/event_id".to_owned()))
     }
 
+    fn wants_silence(&self) -> bool {
+        true
+    }
+
     fn sign(&self, secret: &Secret, _id: &str, now: i64, body: &[u8]) -> Vec<(String, String)> {
         let timestamp = now.to_string();
         let signature = format!("v0={}", to_hex(&sha256(secret, &signed(&timestamp, body))));

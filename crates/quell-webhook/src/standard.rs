@@ -26,9 +26,15 @@ impl Standard {
     /// The value of `webhook-signature`: one signature for each secret, so that a receiver may know any of them.
     pub fn signatures(secrets: &[Secret], id: &str, now: i64, body: &[u8]) -> String {
         let now = now.to_string();
-        let one =
-            |secret: &Secret| format!("v1,{}", to_base64(&sha256(secret, &signed(id, &now, body))));
+        let one = |secret: &Secret| format!("v1,{}", to_base64(&sha256(secret, &signed(id, &now, body))));
         secrets.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Standard {
+    /// Does the work of a check and finds nothing: an endpoint that does not exist takes as long as one that does.
+    pub fn sham(&self, delivery: &Delivery<'_>, check: &Check<'_>) -> Result<usize, Refusal> {
+        check.any(&[vec![0; 32]], |secret| sha256(secret, &[delivery.body]))
     }
 }
 

@@ -108,6 +108,10 @@ impl Engine {
         &self.inner.time
     }
 
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.inner.ids
+    }
+
     pub(crate) fn chance(&self) -> &Arc<Chance> {
         &self.inner.chance
     }

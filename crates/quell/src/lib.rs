@@ -12,6 +12,8 @@ mod access;
 pub mod clock;
 pub mod config;
 pub mod copy;
+pub mod deliveries;
+pub mod endpoints;
 pub mod engine;
 pub mod handler;
 pub mod handlers;

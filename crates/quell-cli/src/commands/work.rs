@@ -104,7 +104,7 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     let loaded = context::load(global, flags)?;
     let engine = context::open_patiently(&loaded).await?;
     let http = match &task {
-        Task::Serve { .. } => Some(Http::bind(&engine).await?),
+        Task::Serve { .. } => Some(Http::bind(&engine, &loaded).await?),
         Task::Work { .. } => None,
     };
     let works = !matches!(task, Task::Serve { no_work: true, .. });

@@ -50,8 +50,15 @@ impl Folder {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-        command.current_dir(&self.path).args(args).env("USER", "tester");
+        let mut command = self.program(env!("CARGO_BIN_EXE_quell"));
+        command.args(args);
+        command
+    }
+
+    /// A program in this folder, with nothing of the environment that would steer quell.
+    fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.path).env("USER", "tester");
         for (name, _) in std::env::vars_os() {
             let ours = name.to_string_lossy().starts_with("QUELL_");
             if ours
@@ -86,7 +93,9 @@ impl Folder {
 
     /// Starts a command that stays.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
-        let mut command = self.command(args);
+        // Whoever runs the tests may ignore a hang-up, as `nohup` does, and children would inherit that.
+        let mut command = self.program("env");
+        command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_quell")).args(args);
         // Every server of a test has a port of its own.
         command.env("QUELL_LISTEN", "127.0.0.1:0");
         Process::start(command)

@@ -10,6 +10,7 @@
 //! Not on the path of an event: read once at start. The engine takes a queue's [`QueueSettings`] from here, the worker
 //! its [`WorkerSettings`]; opening the store is left to others.
 
+mod endpoint;
 mod error;
 mod handler;
 mod policy;
@@ -42,11 +43,12 @@ use quell_core::limits;
 use quell_core::retry::RetryPolicy;
 use quell_core::source::Declaration;
 use quell_core::store::RunPolicy;
+use quell_webhook::{Rules, Scheme};
 
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
-    BreakerConfig, Config, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig,
-    ServerConfig, SourceConfig, WindowConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, EndpointConfig, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig,
+    ScheduleConfig, ServerConfig, SourceConfig, WindowConfig, WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use secret::SecretSource;
@@ -76,6 +78,8 @@ pub struct Settings {
     /// The sources of the configuration file or the program, which are put into the store; empty means that the store's
     /// are left as they are.
     pub sources: Vec<Declaration>,
+    /// Where providers send their webhooks; what the server takes is in `crate::endpoints`.
+    pub endpoints: Vec<Arc<EndpointSettings>>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.
@@ -231,6 +235,32 @@ pub struct ScheduleSettings {
     pub queue: QueueName,
     pub key: Key,
     pub payload: Payload,
+}
+
+/// One endpoint for webhooks. Its secrets are named, not known.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings {
+    pub name: String,
+    pub scheme: Arc<dyn Scheme>,
+    pub secrets: Vec<SecretSource>,
+    /// How far the time in a signature may be from ours.
+    pub tolerance: Duration,
+    pub public_url: Option<String>,
+    pub rules: Rules,
+    pub queue: QueueName,
+    pub tenant: Tenant,
+    pub unkeyed: Unkeyed,
+    /// Anybody may send, from anywhere.
+    pub allow_unsigned: bool,
+}
+
+/// What happens to a proven delivery in which no key is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unkeyed {
+    /// The sender is told, and sends it again when the rule is mended.
+    Refuse,
+    /// The sender is told that all is well; the delivery is only recorded.
+    Ignore,
 }
 
 /// What an unclassified error of a Rust handler (an `Err`, a panic) becomes.

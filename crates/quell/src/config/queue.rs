@@ -5,6 +5,7 @@
 //! environment: `collect` its lease from `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS`
 //! and a lease of thirty such windows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -362,4 +363,21 @@ fn as_u64(n: usize) -> u64 {
 
 fn as_u32(n: i64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The queue that another section names; it must be in the same file.
+pub(super) fn known_queue<'a>(
+    r: &Resolver<'_>,
+    queue: &Found<String>,
+    queues: &'a BTreeMap<QueueName, Arc<QueueSettings>>,
+) -> Result<&'a Arc<QueueSettings>, ConfigError> {
+    let known = QueueName::new(&queue.value).ok().and_then(|name| queues.get(&name));
+    known.ok_or_else(|| {
+        let names: Vec<&str> = queues.keys().map(QueueName::as_str).collect();
+        let help = match nearest(&queue.value, names) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("add a section [queues.{}]", queue.value),
+        };
+        r.error(queue, format!("there is no queue {:?}", queue.value)).help(help)
+    })
 }

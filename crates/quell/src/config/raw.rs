@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::error::{ConfigError, SourceText};
-use super::value::{DurationText, SizeText, WordOr, Written};
+use super::value::{DurationText, OneOrMany, SizeText, WordOr, Written};
 
 /// A setting of a later version: read over, then refused with its place.
 pub(super) type Later = Option<Written<IgnoredAny>>;
@@ -51,8 +51,10 @@ pub struct Config {
     #[schemars(with = "BTreeMap<String, SourceConfig>")]
     pub sources: BTreeMap<toml::Spanned<String>, SourceConfig>,
 
-    #[schemars(skip)]
-    pub(super) endpoints: Later,
+    /// Where providers send their webhooks: `POST /hooks/NAME`. See `[endpoints.NAME]`.
+    #[schemars(with = "BTreeMap<String, EndpointConfig>")]
+    pub endpoints: BTreeMap<toml::Spanned<String>, EndpointConfig>,
+
     #[schemars(skip)]
     pub(super) chat: Later,
     #[schemars(skip)]
@@ -238,6 +240,54 @@ pub struct ScheduleConfig {
     pub payload: Option<Written<toml::Value>>,
     /// The tenant of the event. Default: none.
     pub tenant: Option<Written<String>>,
+}
+
+/// `[endpoints.NAME]`: `POST /hooks/NAME` of the server. The name has at most 64 characters of `a-z`, `0-9`, `.`, `_` and
+/// `-`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EndpointConfig {
+    /// How the sender proves itself: `"standard"` (Standard Webhooks), `"github"`, `"stripe"`, `"slack"`, `"hmac"` (another
+    /// HMAC-SHA256 over the body), `"bearer"` (a token), `"none"`. Required.
+    pub scheme: Option<Written<String>>,
+    /// A file with the secret and nothing else, or a list of them: any of them will do, so a secret is changed by naming
+    /// both for a while.
+    pub secret_file: Option<Written<OneOrMany>>,
+    /// An environment variable with the secret, or a list of them.
+    pub secret_env: Option<Written<OneOrMany>>,
+    /// The queue of the events; it must be in this file. Required.
+    pub queue: Option<Written<String>>,
+    /// Where the key stands: a JSON pointer (`"/repository/full_name"`), a header (`"header:X-Shop"`) or a fixed text
+    /// (`"text:everyone"`); of a list the first that finds something. Required.
+    pub key: Option<Written<OneOrMany>>,
+    /// Where the id of the event stands, in the same way; `"none"` for no id. A known id is not stored twice. Default: that of
+    /// the scheme (`header:webhook-id`, `header:x-github-delivery`, `/id` of Stripe, `/event_id` of Slack), else none.
+    pub id: Option<Written<String>>,
+    /// Which part of the body is the payload, as a JSON pointer. Default: all of it.
+    pub payload: Option<Written<String>>,
+    /// The tenant of the events. Default: none.
+    pub tenant: Option<Written<String>>,
+    /// Headers that travel with the event. Default: `["x-github-event"]` for `github`, else `[]`.
+    pub headers: Option<Written<Vec<String>>>,
+    /// How far the time in a signature may be from ours, `"1s"` to `"1h"`, where there is one. Default `"5m"`.
+    pub tolerance: Option<Written<DurationText>>,
+    /// What happens to a proven delivery without a key: `"refuse"` (422; most providers send it again, and show it) or
+    /// `"ignore"` (200, recorded). Default `"refuse"`.
+    pub unkeyed: Option<Written<String>>,
+    /// For `hmac` and `bearer`: the header with the signature or the token. Default `"x-signature"` and `"authorization"`
+    /// (there after the word `Bearer`).
+    pub header: Option<Written<String>>,
+    /// For `hmac`: what stands before the signature, such as `"sha256="`. Default `""`.
+    pub prefix: Option<Written<String>>,
+    /// For `hmac`: `"hex"` or `"base64"`. Default `"hex"`.
+    pub encoding: Option<Written<String>>,
+    /// For `hmac`: a header with the time in seconds; then `TIME.BODY` is what is signed. Default: none, and the body alone is
+    /// signed.
+    pub timestamp_header: Option<Written<String>>,
+    /// The address under which the provider knows this endpoint, for schemes that sign it.
+    pub public_url: Option<Written<String>>,
+    /// For `"none"`: take what anybody sends on an address that other machines can reach. Default `false`.
+    pub allow_unsigned: Option<Written<bool>>,
 }
 
 /// `window`: the word `none`, or a table.

@@ -11,7 +11,9 @@ use std::time::Duration;
 use quell_core::event::QueueName;
 use quell_core::lane::DuringRun;
 use quell_core::limits;
+use quell_webhook::Schemes;
 
+use super::endpoint::resolve_endpoint;
 use super::error::{ConfigError, Place, distance};
 use super::policy::attach_notify;
 use super::queue::{QueueSources, resolve_queue};
@@ -51,13 +53,16 @@ const ENV_NAMES: [&str; 11] = [
 impl Settings {
     /// Checks everything and fills every gap, or says what is wrong and how to mend it.
     pub fn resolve(input: SettingsInput<'_>) -> Result<Settings, ConfigError> {
+        Settings::resolve_with(input, &Schemes::built_in())
+    }
+
+    /// The same for a program that knows more ways to prove a webhook.
+    pub fn resolve_with(input: SettingsInput<'_>, schemes: &Schemes) -> Result<Settings, ConfigError> {
         let (config, source) = input.config.unzip();
         let has_file = config.is_some();
         let config = config.unwrap_or_default();
         let mut r = Resolver { source, env: input.env, explained: Vec::new() };
-        for (later, name) in [(&config.endpoints, "[endpoints]"), (&config.chat, "[chat]")] {
-            r.refuse_later(later, name)?;
-        }
+        r.refuse_later(&config.chat, "[chat]")?;
         if let Some(written) = &config.notify {
             let found = r.placed(written.clone());
             let help = "write it into a queue's section: notify = { queue = \"…\", on = [\"failed\"] }";
@@ -102,6 +107,12 @@ impl Settings {
             let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
             schedules.push(resolve_schedule(&mut r, &name, schedule, &queues)?);
         }
+        let mut endpoints = Vec::new();
+        for (key, endpoint) in config.endpoints {
+            let span = key.span();
+            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            endpoints.push(Arc::new(resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?));
+        }
         let (default_queue, special) = match (has_file, input.flags.handler) {
             (false, handler) => r.without_file(&sources, handler.as_deref())?,
             (true, None) => Default::default(),
@@ -124,6 +135,7 @@ impl Settings {
             queues,
             schedules: has_file.then_some(schedules),
             sources: declared,
+            endpoints,
             default_queue,
             warnings,
             special,

@@ -134,3 +134,25 @@ impl Resolver<'_> {
         Ok(found.value)
     }
 }
+
+/// A setting that its section cannot do without; `kind` is what the section describes.
+pub(super) fn required<T>(
+    r: &Resolver<'_>,
+    kind: &str,
+    section: &Found<String>,
+    file: Option<Written<T>>,
+    setting: &str,
+    example: &str,
+) -> Result<Found<T>, ConfigError> {
+    file.map(|written| r.placed(written)).ok_or_else(|| {
+        let problem = format!("the {kind} {:?} has no {setting}", section.value);
+        r.error(section, problem).help(format!("write for example {example}"))
+    })
+}
+
+pub(super) fn text_or(r: &Resolver<'_>, file: Option<Written<String>>, default: &str) -> Found<String> {
+    match file {
+        Some(written) => r.placed(written),
+        None => Found { value: default.to_owned(), origin: Origin::Default, span: 0..0 },
+    }
+}

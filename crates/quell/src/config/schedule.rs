@@ -11,10 +11,10 @@ use quell_core::cron::{Cron, HORIZON_YEARS, Zone};
 use quell_core::event::{Key, Payload, QueueName, Tenant};
 use quell_core::limits;
 
-use super::error::{ConfigError, nearest};
+use super::error::ConfigError;
+use super::queue::known_queue;
 use super::raw::ScheduleConfig;
-use super::resolver::{Found, Resolver};
-use super::value::Written;
+use super::resolver::{Found, Resolver, required, text_or};
 use super::{Origin, QueueSettings, ScheduleSettings};
 use crate::schedules::CONFIGURED;
 
@@ -38,25 +38,17 @@ pub(super) fn resolve_schedule(
     };
     let path = |setting: &str| format!("schedules.{checked}.{setting}");
 
-    let cron = required(r, name, file.cron, "cron", "cron = \"0 3 * * *\"")?;
+    let cron = required(r, "schedule", name, file.cron, "cron", "cron = \"0 3 * * *\"")?;
     let parsed: Cron = cron.value.parse().map_err(|e| r.error(&cron, format!("cron: {e}")))?;
     r.note(path("cron"), parsed.to_string(), &cron.origin);
     let zone = text_or(r, file.zone, "UTC");
     let parsed_zone: Zone = zone.value.parse().map_err(|e| r.error(&zone, format!("zone: {e}")))?;
     r.note(path("zone"), parsed_zone.name(), &zone.origin);
 
-    let queue = required(r, name, file.queue, "queue", "queue = \"report\"")?;
-    let known = QueueName::new(&queue.value).ok().and_then(|q| queues.get(&q));
-    let Some(target) = known else {
-        let names: Vec<&str> = queues.keys().map(QueueName::as_str).collect();
-        let help = match nearest(&queue.value, names) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("add a section [queues.{}]", queue.value),
-        };
-        return Err(r.error(&queue, format!("there is no queue {:?}", queue.value)).help(help));
-    };
+    let queue = required(r, "schedule", name, file.queue, "queue", "queue = \"report\"")?;
+    let target = known_queue(r, &queue, queues)?;
     r.note(path("queue"), target.name.as_str(), &queue.origin);
-    let key = required(r, name, file.key, "key", "key = \"daily\"")?;
+    let key = required(r, "schedule", name, file.key, "key", "key = \"daily\"")?;
     let parsed_key = Key::new(&key.value).map_err(|e| r.error(&key, e.to_string()))?;
     r.note(path("key"), parsed_key.to_string(), &key.origin);
 
@@ -102,26 +94,6 @@ pub(super) fn never_fires(schedule: &ScheduleSettings) -> Option<String> {
         schedule.cron.to_string(),
         schedule.zone.name(),
     ))
-}
-
-fn required(
-    r: &Resolver<'_>,
-    schedule: &Found<String>,
-    file: Option<Written<String>>,
-    setting: &str,
-    example: &str,
-) -> Result<Found<String>, ConfigError> {
-    file.map(|written| r.placed(written)).ok_or_else(|| {
-        let problem = format!("the schedule {:?} has no {setting}", schedule.value);
-        r.error(schedule, problem).help(format!("write for example {example}"))
-    })
-}
-
-fn text_or(r: &Resolver<'_>, file: Option<Written<String>>, default: &str) -> Found<String> {
-    match file {
-        Some(written) => r.placed(written),
-        None => Found { value: default.to_owned(), origin: Origin::Default, span: 0..0 },
-    }
 }
 
 /// A date has no form of its own in JSON and becomes a text; what JSON cannot say at all is refused.

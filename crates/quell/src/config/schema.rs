@@ -7,8 +7,8 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use super::raw::{
-    BreakerConfig, Config, ExecConfig, NotifyConfig, QueueConfig, RetryConfig, ScheduleConfig, ServerConfig,
-    SourceConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, EndpointConfig, ExecConfig, NotifyConfig, QueueConfig, RetryConfig,
+    ScheduleConfig, ServerConfig, SourceConfig, WindowParts, WorkerConfig,
 };
 
 /// The JSON Schema of `quell.toml`, for editors.
@@ -37,6 +37,7 @@ pub fn reference() -> String {
     page.push_str(&table::<ScheduleConfig>("`[schedules.NAME]`"));
     page.push_str(&table::<SourceConfig>("`[sources.NAME]`"));
     page.push_str(&table::<BreakerConfig>("`breaker = { … }`"));
+    page.push_str(&table::<EndpointConfig>("`[endpoints.NAME]`"));
     page
 }
 
@@ -108,7 +109,7 @@ mod tests {
             check(name, part, &mut seen);
         }
         assert!(seen > 35, "{seen}");
-        assert!(schema["properties"].get("endpoints").is_none(), "what is refused is not offered by editors");
+        assert!(schema["properties"].get("chat").is_none(), "what is refused is not offered by editors");
         assert_eq!(schema["additionalProperties"], false);
     }
 

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quell::Engine;
+use quell::endpoints;
 use quell_server::{ServeError, Server, ServerOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::Loaded;
 use crate::failure::{self, Failure};
 use crate::signals::Signals;
 
@@ -15,13 +17,18 @@ use crate::signals::Signals;
 pub(super) struct Http(Server);
 
 impl Http {
-    pub(super) async fn bind(engine: &Engine) -> Result<Self, Failure> {
+    pub(super) async fn bind(engine: &Engine, loaded: &Loaded) -> Result<Self, Failure> {
         let settings = engine.settings();
+        let (endpoints, warnings) = endpoints::ready(settings, &loaded.env)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
         let options = ServerOptions {
             listen: settings.listen.clone(),
             admin_listen: settings.admin_listen.clone(),
             hosts: settings.server.hosts.clone(),
             connections: settings.server.connections,
+            endpoints,
             pages: Vec::new(),
         };
         // What is counted before anybody asks for it is counted, too.
@@ -47,7 +54,7 @@ impl Http {
 fn refused(error: ServeError) -> Failure {
     match error {
         ServeError::Store(error) => error.into(),
-        ServeError::NoTokens { .. } | ServeError::Listen { .. } => {
+        ServeError::NoTokens { .. } | ServeError::Unsigned { .. } | ServeError::Listen { .. } => {
             Failure::new(failure::USAGE, error.to_string())
         }
     }

@@ -37,6 +37,12 @@ pub(super) fn tell(
         let pages = http.admin_address().unwrap_or_else(|| http.address());
         say("http", format!("http://{} takes events in and hands work out", http.address()));
         say("", format!("{} is the dashboard", format!("http://{pages}/").cyan()));
+        for (place, endpoint) in settings.endpoints.iter().enumerate() {
+            let url = format!("http://{}/hooks/{}", http.address(), endpoint.name);
+            let (scheme, proof) = (endpoint.scheme.name(), endpoint.scheme.proof().as_str());
+            let text = format!("{url} ({scheme}, {proof}) into {}", endpoint.queue);
+            say(if place == 0 { "hooks" } else { "" }, text);
+        }
     }
     let mut example = http.map(|_| "hello".to_owned()).filter(|_| loaded.file.is_none());
     if let Some(worker) = worker {

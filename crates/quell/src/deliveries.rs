@@ -1,0 +1,283 @@
+//! The inspector's memory: the last deliveries of webhooks, taken or refused, with the reason in full.
+//!
+//! They stand on a shelf of the store, so that every server, the command line and the dashboard see the same. The number of
+//! places is fixed: a new one replaces the oldest, and what was taken has places of its own, which refusals cannot fill. It is
+//! a window and no record: the events themselves are in their lanes, and the audit trail is elsewhere.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use quell_core::clock::Timestamp;
+use quell_core::error::StoreResult;
+use quell_core::event::{EventId, Key, QueueName, Tenant};
+use quell_core::limits;
+use quell_core::shelf::{Document, Shelf};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+
+/// Places for what was taken, and as many for what was refused. Read whole, they are 16 MiB at the very most.
+const PLACES: usize = 128;
+/// What a record may have of a body; with the rest of it and the escapes of JSON it stays within a document of the shelf.
+const BODY_BYTES_MAX: usize = 36 * 1024;
+/// Headers that are kept of a delivery, and how much of each.
+const HEADERS_MAX: usize = 48;
+const HEADER_NAME_BYTES_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 256;
+const TARGET_BYTES_MAX: usize = 1024;
+/// Events that are named in a record.
+const EVENTS_MAX: usize = 20;
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryVerdict {
+    /// Stored.
+    Accepted,
+    /// All of it was known already.
+    Duplicate,
+    /// Proven and understood, and nothing to do.
+    Ignored,
+    /// Not taken.
+    Refused,
+}
+
+impl DeliveryVerdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeliveryVerdict::Accepted => "accepted",
+            DeliveryVerdict::Duplicate => "duplicate",
+            DeliveryVerdict::Ignored => "ignored",
+            DeliveryVerdict::Refused => "refused",
+        }
+    }
+}
+
+/// One delivery. Secrets are not in it: what a scheme calls confidential was replaced before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DeliveryRecord {
+    /// `dlv_…`
+    pub id: String,
+    pub endpoint: String,
+    /// How its sender proved itself, or should have.
+    pub scheme: String,
+    pub received_at: Timestamp,
+    /// The address that sent it.
+    pub from: Option<String>,
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Names and values, confidential ones replaced by `[redacted]`.
+    pub headers: Vec<(String, String)>,
+    /// As it came; base64 if it is not UTF-8.
+    pub body: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub body_is_base64: bool,
+    /// How many bytes came.
+    pub body_bytes: usize,
+    /// Whether only the beginning was kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub body_is_cut: bool,
+    pub verdict: DeliveryVerdict,
+    /// What was wrong, as programs compare it: `bad_signature`, `stale`, `no_key` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was wrong or why it was ignored, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The status that was answered.
+    pub status: u16,
+    /// Whether the sender has proven itself.
+    pub proven: bool,
+    /// Which of the endpoint's secrets it was, from 1; the first is the one to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<usize>,
+    /// What became of it.
+    pub events: Vec<DeliveredEvent>,
+    /// The delivery that was sent in again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_of: Option<String>,
+    /// Who sent it in again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed_by: Option<String>,
+}
+
+/// An event that a delivery has brought.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DeliveredEvent {
+    pub queue: QueueName,
+    pub key: Key,
+    pub tenant: Tenant,
+    pub event_id: EventId,
+    pub duplicate: bool,
+    /// It was known with another payload, which stays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub differs: bool,
+}
+
+impl DeliveryRecord {
+    /// Whether it can be sent in again from here: all of it is kept, and what is kept proves it.
+    pub fn is_whole(&self) -> bool {
+        !self.body_is_cut
+    }
+
+    /// Within the bounds of a record.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.headers.truncate(HEADERS_MAX);
+        for (name, value) in &mut self.headers {
+            shorten(name, HEADER_NAME_BYTES_MAX);
+            shorten(value, HEADER_BYTES_MAX);
+        }
+        shorten(&mut self.target, TARGET_BYTES_MAX);
+        self.events.truncate(EVENTS_MAX);
+        if let Some(detail) = &mut self.detail {
+            shorten(detail, limits::ERROR_BYTES_MAX);
+        }
+        self.body_is_cut |= shorten(&mut self.body, BODY_BYTES_MAX);
+        self
+    }
+}
+
+/// Cuts by the length that the text has in JSON, where escapes make it longer; true when something was cut off.
+fn shorten(text: &mut String, most: usize) -> bool {
+    let mut length = 0;
+    for (at, letter) in text.char_indices() {
+        length += match letter {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            letter if letter.is_control() => 6,
+            letter => letter.len_utf8(),
+        };
+        if length > most {
+            text.truncate(at);
+            return true;
+        }
+    }
+    false
+}
+
+/// Which places come next: the oldest ones, in an order that two servers hardly share.
+#[derive(Debug, Default)]
+pub struct Places {
+    taken: VecDeque<String>,
+    refused: VecDeque<String>,
+}
+
+impl Places {
+    fn of(&mut self, verdict: DeliveryVerdict) -> &mut VecDeque<String> {
+        if verdict == DeliveryVerdict::Refused { &mut self.refused } else { &mut self.taken }
+    }
+
+    /// The older half of the places, in any order: whoever else writes at this moment rarely takes the same.
+    fn order(letter: char, documents: &[Document], chance: impl Fn() -> u64) -> VecDeque<String> {
+        let at = |name: &str| documents.iter().find(|found| found.name == name).map(|found| found.put_at);
+        let mut places: Vec<String> = (0..PLACES).map(|n| format!("{letter}{n:03}")).collect();
+        places.sort_by_key(|name| at(name));
+        places.truncate(PLACES / 2);
+        let mut mixed: Vec<(u64, String)> = places.into_iter().map(|name| (chance(), name)).collect();
+        mixed.sort();
+        mixed.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+impl Engine {
+    /// A name for a delivery that has just come.
+    pub fn delivery_id(&self) -> String {
+        let id = self.ids().event_id();
+        format!("dlv_{}", id.as_str().trim_start_matches("evt_"))
+    }
+
+    /// The host's wall clock, for what is not the store's business.
+    pub fn wall(&self) -> Timestamp {
+        self.time().wall()
+    }
+
+    /// The last deliveries, newest first.
+    pub async fn deliveries(&self) -> StoreResult<Vec<DeliveryRecord>> {
+        let documents = self.documents(Shelf::Deliveries).await?;
+        // One that a newer program wrote may be unreadable; it is not worth an error.
+        let read = documents.into_iter().filter_map(|document| serde_json::from_value(document.body).ok());
+        let mut records: Vec<DeliveryRecord> = read.collect();
+        records.sort_by(|a, b| (b.received_at, &b.id).cmp(&(a.received_at, &a.id)));
+        Ok(records)
+    }
+
+    pub async fn delivery(&self, id: &str) -> StoreResult<Option<DeliveryRecord>> {
+        Ok(self.deliveries().await?.into_iter().find(|record| record.id == id))
+    }
+
+    /// Keeps a delivery in the next place; the oldest one goes.
+    pub async fn keep_delivery(&self, places: &mut Places, record: DeliveryRecord) -> StoreResult<()> {
+        if places.of(record.verdict).is_empty() {
+            let documents = self.documents(Shelf::Deliveries).await?;
+            let letter = if record.verdict == DeliveryVerdict::Refused { 'r' } else { 't' };
+            *places.of(record.verdict) = Places::order(letter, &documents, || self.chance().number());
+        }
+        let Some(place) = places.of(record.verdict).pop_front() else { return Ok(()) };
+        let Ok(body) = serde_json::to_value(record.bounded()) else { return Ok(()) };
+        let ttl: Duration = self.settings().retention.min(limits::SHELF_TTL_MAX);
+        self.put_document(Shelf::Deliveries, &place, body, Some(ttl), false).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(body: String) -> DeliveryRecord {
+        DeliveryRecord {
+            id: "dlv_1".into(),
+            endpoint: "github".into(),
+            scheme: "github".into(),
+            received_at: Timestamp::from_millis(0),
+            from: None,
+            method: "POST".into(),
+            target: "/hooks/github".into(),
+            headers: vec![("x".repeat(300), "\"".repeat(500)); 100],
+            body_bytes: body.len(),
+            body,
+            body_is_base64: false,
+            body_is_cut: false,
+            verdict: DeliveryVerdict::Accepted,
+            reason: None,
+            detail: Some("x".repeat(100_000)),
+            status: 202,
+            proven: true,
+            secret: Some(1),
+            events: Vec::new(),
+            replay_of: None,
+            replayed_by: None,
+        }
+    }
+
+    #[test]
+    fn a_record_of_anything_fits_on_its_shelf() {
+        for body in ["x".repeat(9_000_000), "\"\u{1}".repeat(100_000), "🐌".repeat(50_000), "ab".to_owned()]
+        {
+            let kept = record(body.clone()).bounded();
+            assert_eq!(kept.is_whole(), body.len() == 2);
+            assert!(body.starts_with(&kept.body));
+            let size = serde_json::to_string(&kept).unwrap().len();
+            assert!(size <= Shelf::Deliveries.body_bytes_max(), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_places_come_next_and_those_that_were_never_used_first() {
+        let put = |n: usize| Document {
+            name: format!("t{n:03}"),
+            body: serde_json::Value::Null,
+            put_at: Timestamp::from_millis(i64::try_from(n).unwrap()),
+            expires_at: None,
+        };
+        let documents: Vec<Document> = (0..100).map(put).collect();
+        let next = Places::order('t', &documents, || 4);
+        assert_eq!(next.len(), PLACES / 2);
+        let number = |name: &String| name[1..].parse::<usize>().unwrap();
+        assert!(next.iter().map(number).all(|n| n >= 100 || n < 36), "{next:?}");
+        assert!((100..PLACES).all(|n| next.contains(&format!("t{n:03}"))));
+    }
+}

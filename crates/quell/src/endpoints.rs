@@ -1,0 +1,70 @@
+//! The endpoints of a configuration with their secrets: what a server takes webhooks with, and what `quell trigger` signs with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quell_webhook::{Endpoint, Proof};
+
+use crate::config::{EndpointSettings, Settings};
+use crate::secrets;
+
+/// An endpoint that is ready to take deliveries.
+#[derive(Debug, Clone)]
+pub struct ReadyEndpoint {
+    pub settings: Arc<EndpointSettings>,
+    pub proofs: Endpoint,
+}
+
+/// Why an endpoint cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("endpoint {endpoint:?}: {problem}")]
+pub struct EndpointError {
+    pub endpoint: String,
+    pub problem: String,
+}
+
+/// Reads the secrets of all endpoints. The answer also has what is suspicious and yet no error.
+pub fn ready(
+    settings: &Settings,
+    env: &BTreeMap<String, String>,
+) -> Result<(Vec<ReadyEndpoint>, Vec<String>), EndpointError> {
+    let (mut endpoints, mut warnings) = (Vec::new(), Vec::new());
+    for endpoint in &settings.endpoints {
+        let name = &endpoint.name;
+        for source in endpoint.secrets.iter().filter(|source| secrets::readable_by_all(source)) {
+            warnings.push(format!(
+                "endpoint {name}: everybody on this machine can read the secret from {source}"
+            ));
+        }
+        match endpoint.scheme.proof() {
+            Proof::None => warnings.push(format!(
+                "endpoint {name} takes what anybody sends: it has scheme = \"none\", which is for trying things out"
+            )),
+            Proof::Signed | Proof::Bearer => {}
+        }
+        endpoints.push(one(endpoint, env)?);
+    }
+    Ok((endpoints, warnings))
+}
+
+fn one(
+    settings: &Arc<EndpointSettings>,
+    env: &BTreeMap<String, String>,
+) -> Result<ReadyEndpoint, EndpointError> {
+    let bad = |problem: String| EndpointError { endpoint: settings.name.clone(), problem };
+    let mut secrets = Vec::new();
+    for source in &settings.secrets {
+        let text = secrets::read(source, env).map_err(|error| bad(error.to_string()))?;
+        let secret = settings.scheme.secret(&text);
+        secrets
+            .push(secret.map_err(|error| bad(format!("the secret from {source} cannot be used: {error}")))?);
+    }
+    let proofs = Endpoint {
+        scheme: settings.scheme.clone(),
+        secrets,
+        tolerance: settings.tolerance,
+        public_url: settings.public_url.clone(),
+        rules: settings.rules.clone(),
+    };
+    Ok(ReadyEndpoint { settings: settings.clone(), proofs })
+}
