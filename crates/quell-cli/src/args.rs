@@ -143,6 +143,12 @@ pub(crate) enum Command {
     Dead(commands::dead::DeadArgs),
     /// Who changed what, newest first
     Audit(commands::audit::AuditArgs),
+    /// Show what happens, as it happens
+    Tail(commands::tail::TailArgs),
+    /// What webhooks have brought, why it was refused, and taking it in again
+    Deliveries(commands::deliveries::DeliveriesArgs),
+    /// Send a webhook as its provider would, to try an endpoint out
+    Trigger(commands::trigger::TriggerArgs),
     /// List, put, remove and preview what comes by the calendar
     Schedules(commands::schedules::SchedulesArgs),
     /// Outside parties with limits: list, show, enable, disable, reset, put, remove, release

@@ -7,6 +7,7 @@ pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod dead;
+pub(crate) mod deliveries;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod flush;
@@ -23,7 +24,9 @@ pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod sources;
 pub(crate) mod store;
+pub(crate) mod tail;
 pub(crate) mod token;
+pub(crate) mod trigger;
 pub(crate) mod work;
 
 use crate::args::{Command, Global};
@@ -46,6 +49,9 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Schedules(args) => schedules::run(args, global).await,
         Command::Sources(args) => sources::run(args, global).await,
         Command::Token(args) => token::run(args, global).await,
+        Command::Tail(args) => tail::run(&args, global).await,
+        Command::Deliveries(args) => deliveries::run(args, global).await,
+        Command::Trigger(args) => trigger::run(args, global).await,
         Command::Flush(args) => flush::run(args, global).await,
         Command::Pause(args) => pause::run(args, true, global).await,
         Command::Resume(args) => pause::run(args, false, global).await,

@@ -36,3 +36,5 @@ pub use client::{FetchError, Fetched, Fetcher, Origin};
 pub use guard::{
     Admitted, Allow, BadAllow, Forbidden, Guard, GuardedNames, Refused, SystemNames, URL_BYTES_MAX, verdict,
 };
+/// The words of a [`Call`].
+pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};

@@ -9,6 +9,7 @@
 //! frame around all pages, `assets.rs` holds what they load.
 
 mod assets;
+mod deliveries;
 mod lanes;
 mod origin;
 mod overview;
@@ -50,6 +51,9 @@ pub(crate) fn router(app: &Arc<App>, pages: &[AppPage]) -> Router<Arc<App>> {
         .route("/ui/runs", get(runs::list))
         .route("/ui/runs/{run_id}", get(runs::detail))
         .route("/ui/runs/{run_id}/redrive", post(runs::redrive))
+        .route("/ui/deliveries", get(deliveries::list))
+        .route("/ui/deliveries/{id}", get(deliveries::detail))
+        .route("/ui/deliveries/{id}/replay", post(deliveries::replay))
         .route("/ui/stream", get(live))
         .route("/ui/{*rest}", get(nowhere));
     for page in pages {

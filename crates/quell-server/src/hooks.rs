@@ -60,6 +60,10 @@ impl Hooks {
         self.endpoints.get(name)
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.endpoints.keys().map(String::as_str)
+    }
+
     /// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.
     pub(crate) fn open(endpoints: &[ReadyEndpoint]) -> Option<&str> {
         let open =
@@ -68,17 +72,18 @@ impl Hooks {
     }
 }
 
-/// Takes a delivery that was kept in again, without a server: for the command line.
+/// Takes a delivery that was kept in again, by the endpoint of its name; an error says why that cannot be. What became of it is
+/// kept before this returns, so whoever asked can look at it.
 pub async fn replay(
     engine: &Engine,
-    endpoints: &[ReadyEndpoint],
+    endpoint: Option<&ReadyEndpoint>,
     record: &DeliveryRecord,
     by: &str,
 ) -> Result<DeliveryRecord, String> {
-    let endpoint = endpoints.iter().find(|one| one.settings.name == record.endpoint);
     let replayed = receive::again(engine, endpoint, record, by).await?;
-    let kept = engine.keep_delivery(&mut Places::default(), replayed.clone()).await;
-    kept.map_err(|error| error.to_string())?;
+    if let Err(error) = engine.keep_delivery(&mut Places::default(), replayed.clone()).await {
+        tracing::warn!(%error, delivery = replayed.id, "a replay could not be remembered");
+    }
     Ok(replayed)
 }
 

@@ -43,9 +43,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const CHECK: Duration = Duration::from_secs(5);
 /// Some records are not told.
 const GAP: &str = "event: gap\ndata: {}\n\n";
-/// Records of a look at the trail: a few are enough to see that there is nothing new.
-const PEEK: usize = 32;
-const PAGE: usize = 500;
 
 #[derive(Debug, Clone)]
 enum News {
@@ -79,8 +76,7 @@ impl Stream {
     async fn follow(self: &Arc<Self>) -> StoreResult<()> {
         let begin = async || {
             let wakeups = self.engine.store().wakeups();
-            let newest = self.engine.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await?;
-            let seen = newest.items.first().map_or(0, |record| record.id);
+            let seen = self.engine.newest_record().await?;
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::select! {
@@ -113,7 +109,8 @@ impl Stream {
 
     /// Tells what is newer than what was seen, oldest first.
     async fn look(&self, seen: u64) -> StoreResult<u64> {
-        let (newer, whole) = self.since(seen, AuditFilter::default()).await?;
+        let (newer, whole) =
+            self.engine.audit_since(seen, AuditFilter::default(), limits::STREAM_KEPT).await?;
         let newest = newer.last().map_or(seen, |record| record.id);
         if !whole && !newer.is_empty() {
             let _ = self.tell.send(News::Gap);
@@ -122,25 +119,6 @@ impl Stream {
             let _ = self.tell.send(News::Transition(Arc::new(record)));
         }
         Ok(newest)
-    }
-
-    /// What the trail has behind this record, oldest first, and whether it is all of it. Bounded.
-    async fn since(&self, id: u64, of: AuditFilter) -> StoreResult<(Vec<AuditRecord>, bool)> {
-        let mut newer = Vec::new();
-        let mut cursor = None;
-        loop {
-            let limit = if cursor.is_none() { PEEK } else { PAGE };
-            let page = self.engine.audit(AuditFilter { cursor, limit, ..of.clone() }).await?;
-            let reached = page.items.iter().any(|record| record.id <= id);
-            newer.extend(page.items.into_iter().filter(|record| record.id > id));
-            cursor = page.next;
-            // At the end of the trail, older records may have been there: only the very first has none before it.
-            let whole = reached || (cursor.is_none() && id == 0);
-            if whole || cursor.is_none() || newer.len() >= limits::STREAM_KEPT {
-                newer.reverse();
-                return Ok((newer, whole));
-            }
-        }
     }
 }
 
@@ -239,7 +217,7 @@ async fn open(app: &Arc<App>, wanted: Wanted, last: Option<u64>) -> Answer<Respo
             key: wanted.key.clone(),
             ..AuditFilter::default()
         };
-        let (missed, whole) = app.stream.since(id, of).await?;
+        let (missed, whole) = app.engine.audit_since(id, of, limits::STREAM_KEPT).await?;
         if !whole {
             first.push_str(GAP);
         }

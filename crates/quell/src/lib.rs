@@ -33,6 +33,7 @@ mod shelves;
 mod sources;
 pub mod steps;
 pub mod tokens;
+mod trail;
 mod wait;
 pub mod worker;
 

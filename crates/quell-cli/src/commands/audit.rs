@@ -1,6 +1,7 @@
 //! `quell audit`: the trail of changes, and the table of it that other commands show too.
 
 use clap::Args;
+use owo_colors::OwoColorize;
 use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
@@ -92,6 +93,27 @@ pub(super) fn table(records: &[AuditRecord], now: Timestamp, with_lane: bool) ->
         table.row(cells);
     }
     table
+}
+
+/// One record for those who watch: `20:14:03 chat/7 run_1_2 claimed pending → running, try 1, by host:42`.
+pub(super) fn one_line(record: &AuditRecord) -> String {
+    let mut text = format!("{} {}", times::clock_face(record.at, record.at).dimmed(), lane(record).bold());
+    if let Some(run) = record.run {
+        text += &format!(" {run}");
+    }
+    text += &format!(" {}", change(record));
+    if let (Some(from), Some(to)) = (record.from, record.to)
+        && from != to
+    {
+        text += &format!(", {from} → {to}");
+    }
+    if record.attempt > 0 {
+        text += &format!(", try {}", record.attempt);
+    }
+    match by(record).as_str() {
+        "-" => text,
+        by => format!("{text}, by {by}"),
+    }
 }
 
 /// What happened, and what the holder said where that is something else: a retry on the last attempt, for example.

@@ -62,7 +62,8 @@ pub(super) fn navigation(pages: &[AppPage]) -> Navigation {
     let own = own.into_iter().map(|(title, place)| Entry { title, place: place.to_owned() });
     let dead = Entry { title: "Dead letters", place: "/ui/runs?state=failed".to_owned() };
     let added = pages.iter().map(|page| Entry { title: page.title, place: page.place() });
-    own.chain([dead]).chain(added).collect()
+    let deliveries = Entry { title: "Deliveries", place: "/ui/deliveries".to_owned() };
+    own.chain([dead, deliveries]).chain(added).collect()
 }
 
 /// The frame for one request.

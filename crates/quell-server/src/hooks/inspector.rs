@@ -14,8 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::error::{Answer, Problem, ProblemDocument};
-use crate::hooks::receive;
-use crate::{Path, Query, json};
+use crate::{Path, Query, hooks, json};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -148,9 +147,6 @@ pub(crate) async fn replay_delivery(
 pub(crate) async fn replay(app: &App, principal: &Principal, id: &str) -> Answer<DeliveryRecord> {
     let record = find(app, principal, id).await?;
     let endpoint = app.hooks.get(&record.endpoint);
-    let replayed = receive::again(&app.engine, endpoint, &record, &principal.actor()).await;
-    let cannot = |why: String| Problem::new(StatusCode::CONFLICT, "not-replayable", why);
-    let replayed = replayed.map_err(cannot)?;
-    app.hooks.recorder.keep(replayed.clone());
-    Ok(replayed)
+    let replayed = hooks::replay(&app.engine, endpoint, &record, &principal.actor()).await;
+    replayed.map_err(|why| Problem::new(StatusCode::CONFLICT, "not-replayable", why))
 }
