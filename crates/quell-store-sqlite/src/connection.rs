@@ -113,6 +113,19 @@ pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> 
     Ok((connection, durability))
 }
 
+/// A connection that copies the log back. It waits for nobody: what is in the way is met again.
+pub(crate) fn open_checkpointer(path: &Path) -> StoreResult<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+    let set = || {
+        connection.busy_timeout(Duration::ZERO)?;
+        // The log is durable before its pages are copied, and they are before the log is begun anew.
+        connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")
+    };
+    set().map_err(|e| explain(path, &e))?;
+    Ok(connection)
+}
+
 /// A connection that only reads.
 pub(crate) fn open_reader(path: &Path) -> StoreResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -25,12 +25,14 @@ use quell_core::store::{
 };
 use rusqlite::Connection;
 
+use crate::checkpoint::Checkpointer;
 use crate::wake::Bell;
 use crate::writer::{Answer, Inbox, Request, Writer};
 
 mod append;
 mod aside;
 mod backup;
+mod checkpoint;
 mod claim;
 mod clock;
 mod connection;
@@ -108,6 +110,7 @@ impl SqliteStore {
             inbox: inbox.clone(),
             bell: bell.clone(),
             statements: statements.clone(),
+            checkpointer: Checkpointer::new(path),
             left,
         };
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {

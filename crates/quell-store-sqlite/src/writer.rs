@@ -29,6 +29,7 @@ use quell_core::store::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::checkpoint::Checkpointer;
 use crate::error::{at_commit, not_done};
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
@@ -238,6 +239,7 @@ pub(crate) struct Writer {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) statements: Arc<std::sync::atomic::AtomicU64>,
+    pub(crate) checkpointer: Checkpointer,
     /// What an erase has left to do, perhaps in an earlier process.
     pub(crate) left: Option<erase::Left>,
 }
@@ -253,11 +255,20 @@ enum Ended {
 impl Writer {
     pub(crate) fn run(self) {
         let _closing = CloseAtEnd(self.inbox.clone());
-        let Writer { connection, lock, inbox, bell, statements, left } = self;
+        let Writer { connection, lock, inbox, bell, statements, checkpointer, left } = self;
         let prepared = Statements::new(&connection);
         let names = Names::default();
-        let mut turns =
-            Turns { connection: &connection, prepared, names, lock, inbox, bell, left, clear_at: 0 };
+        let mut turns = Turns {
+            connection: &connection,
+            prepared,
+            names,
+            lock,
+            inbox,
+            bell,
+            checkpointer,
+            left,
+            clear_at: 0,
+        };
         while let Some(group) = turns.inbox.next_group() {
             if !group.is_empty() {
                 statements.fetch_add(1, Ordering::Relaxed);
@@ -287,6 +298,7 @@ struct Turns<'c> {
     lock: File,
     inbox: Arc<Inbox>,
     bell: Arc<Bell>,
+    checkpointer: Checkpointer,
     left: Option<erase::Left>,
     /// When that is tried again, by the boot clock.
     clear_at: i64,
@@ -393,6 +405,7 @@ impl Turns<'_> {
         if wake {
             self.bell.ring();
         }
+        self.checkpointer.committed();
         ended
     }
 

@@ -12,8 +12,8 @@ fn the_demo_shows_its_five_points_and_leaves_nothing_behind() {
     let folder = Folder::new();
     let time = RealTime::new();
     let mut answer = folder.quell(&["demo"]).ok();
-    // It takes four seconds; the promise is fifteen, and a noisy machine gets twice that.
-    assert!(time.tick().since(Tick::default()) < Duration::from_secs(30));
+    // It takes four seconds; the promise is fifteen, and a noisy machine gets four times that.
+    assert!(time.tick().since(Tick::default()) < Duration::from_secs(60));
     for point in [
         "1. Three quick events of one customer become one batch",
         "handed over: 3 events of ada in one batch, fired by quiet",

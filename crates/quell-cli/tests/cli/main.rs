@@ -14,6 +14,7 @@ mod demo;
 mod disks;
 mod first_steps;
 mod handlers;
+mod hooks;
 mod operating;
 mod schedules;
 mod sending;

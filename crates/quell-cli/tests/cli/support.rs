@@ -11,7 +11,7 @@ use quell::quell_core::clock::Tick;
 use serde_json::Value;
 
 /// Everything here takes milliseconds; on a noisy machine it may take seconds, and never this long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with everything in it, removed at the end.
 pub(crate) struct Folder {

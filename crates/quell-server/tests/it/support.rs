@@ -178,7 +178,7 @@ impl World {
         TcpStream::connect(self.address).await.expect("the server listens")
     }
 
-    /// Sends these bytes and reads until the server closes (or for ten seconds).
+    /// Sends these bytes and reads until the server closes (or for very long).
     pub(crate) async fn send_raw(&self, bytes: &[u8]) -> RawReply {
         let mut stream = self.raw().await;
         // A server that refuses early may close before everything is written.
@@ -260,7 +260,7 @@ pub(crate) struct RawReply {
 impl RawReply {
     pub(crate) async fn read(stream: &mut TcpStream) -> RawReply {
         let mut bytes = Vec::new();
-        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes)).await;
+        let read = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes)).await;
         RawReply { text: String::from_utf8_lossy(&bytes).into_owned(), closed: read.is_ok() }
     }
 

@@ -100,7 +100,7 @@ async fn a_caller_that_idles_blocks_nobody() {
         assert_eq!(batches.iter().map(ids).collect::<Vec<_>>(), [["early"]]);
         settle(&*place.store, &batches[0], SUCCEEDED).await;
     };
-    tokio::time::timeout(Duration::from_secs(4), work).await.expect("nobody waits for the caller");
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("nobody waits for the caller");
     transaction.commit().await.unwrap();
     assert_eq!(claim_all(&*place.store).await.iter().map(ids).collect::<Vec<_>>(), [["late"]]);
     place.end().await;
@@ -124,7 +124,7 @@ async fn the_commit_itself_wakes_sleepers_here_and_elsewhere() {
     }
     transaction.commit().await.unwrap();
     for wakeups in [&mut here, &mut there] {
-        tokio::time::timeout(Duration::from_secs(2), wakeups.woken()).await.expect("the commit wakes");
+        tokio::time::timeout(Duration::from_secs(8), wakeups.woken()).await.expect("the commit wakes");
     }
     drop((here, there, other));
     place.end().await;

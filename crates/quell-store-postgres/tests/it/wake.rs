@@ -25,7 +25,7 @@ async fn a_sleeper_in_another_process_is_woken_soon_after_the_append() {
     settled(&mut wakeups).await;
     claim_none(&*two).await;
     append_one(&*one, event("chat", "k1")).await;
-    tokio::time::timeout(Duration::from_secs(2), wakeups.woken()).await.expect("it is woken");
+    tokio::time::timeout(Duration::from_secs(8), wakeups.woken()).await.expect("it is woken");
     claim_one(&*two).await;
     drop((one, two, wakeups));
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
@@ -46,7 +46,7 @@ async fn a_sleeper_that_looks_before_that_anyway_sleeps_on() {
     let woken = tokio::time::timeout(Duration::from_millis(500), wakeups.woken()).await;
     assert!(woken.is_err(), "it was told to look in 100 s");
     append_one(&*one, event("chat", "sooner").fixed(50)).await;
-    tokio::time::timeout(Duration::from_secs(2), wakeups.woken()).await.expect("it is woken");
+    tokio::time::timeout(Duration::from_secs(8), wakeups.woken()).await.expect("it is woken");
     drop((one, two, wakeups));
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }
