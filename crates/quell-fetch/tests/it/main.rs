@@ -5,6 +5,7 @@
 
 mod call;
 mod fetch;
+mod forbidden;
 mod guard;
 mod server;
 mod tls;
