@@ -1,14 +1,11 @@
 //! Forbidden addresses, in every way to write them: each is refused with its reason, and nobody is connected to.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quell_fetch::{Allow, Call, CallError, Guard, Http, HttpSettings, Refused, verdict};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::forbidden::{FORBIDDEN_HOSTS, forbidden_urls, ip};
+use crate::names::Names;
 use crate::server::{Server, ok};
 
 fn why_of(refused: &Refused) -> &'static str {
@@ -202,32 +199,6 @@ fn what_stays_on_this_machine_is_known() {
     }
 }
 
-/// Answers each question for a name with the next of its answers, the last one for ever.
-pub(crate) struct Names {
-    answers: HashMap<&'static str, Vec<Vec<SocketAddr>>>,
-    asked: AtomicUsize,
-}
-
-impl Names {
-    pub(crate) fn of(name: &'static str, answers: &[&[&str]]) -> Arc<Names> {
-        let addresses = |texts: &&[&str]| texts.iter().map(|t| SocketAddr::new(ip(t), 0)).collect();
-        let answers = HashMap::from([(name, answers.iter().map(addresses).collect())]);
-        Arc::new(Names { answers, asked: AtomicUsize::new(0) })
-    }
-}
-
-impl Resolve for Names {
-    fn resolve(&self, name: Name) -> Resolving {
-        let turn = self.asked.fetch_add(1, Ordering::SeqCst);
-        let answers = self.answers.get(name.as_str()).cloned().unwrap_or_default();
-        Box::pin(async move {
-            let last = answers.len().saturating_sub(1);
-            let found = answers.get(turn.min(last)).cloned().unwrap_or_default();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
 fn http_with(names: Arc<Names>, allow: Allow) -> Http {
     Http::with_names(Guard::new(allow), &HttpSettings::default(), names).expect("the defaults are good")
 }
@@ -244,11 +215,7 @@ async fn a_name_that_changes_its_mind_reaches_nobody_inside() {
     let expected =
         Refused::Resolved { name: "shop.example".into(), address: ip("127.0.0.1"), why: "loopback" };
     assert_eq!(http.call(Call::get(&url)).await, Err(CallError::Refused(expected)));
-    assert_eq!(
-        (names.asked.load(Ordering::SeqCst), inside.connections()),
-        (2, 0),
-        "asked once per connection"
-    );
+    assert_eq!((names.asked(), inside.connections()), (2, 0), "asked once per connection");
 }
 
 #[tokio::test]

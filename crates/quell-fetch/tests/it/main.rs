@@ -7,6 +7,7 @@ mod call;
 mod fetch;
 mod forbidden;
 mod guard;
+mod names;
 mod server;
 mod tls;
 mod world;
