@@ -98,9 +98,9 @@ impl From<EngineError> for Failure {
             EngineError::UnknownQueue { .. } => {
                 Failure::new(NOT_FOUND, error.to_string()).help("add a section [queues.NAME] to quell.toml")
             }
-            EngineError::NoHandler { .. } | EngineError::NotPulled { .. } => {
-                Failure::new(USAGE, error.to_string())
-            }
+            EngineError::NoHandler { .. }
+            | EngineError::NotPulled { .. }
+            | EngineError::BadHandler { .. } => Failure::new(USAGE, error.to_string()),
             EngineError::Invalid(invalid) => invalid.into(),
             EngineError::Store(error) => error.into(),
         }

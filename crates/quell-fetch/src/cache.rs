@@ -23,7 +23,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::call::{Call, Reply};
+use crate::call::{Call, Excess, Reply};
 
 /// Headers of a request that say nothing about who asks. All others are secrets until somebody thinks about them.
 const HARMLESS: [HeaderName; 4] =
@@ -66,7 +66,9 @@ const FORM: u8 = 1;
 
 /// Where the answer to a call is kept; none for what goes past the cache.
 pub(crate) fn key_of(call: &Call, url: &Url) -> Option<String> {
-    let plain = call.method == Method::GET && call.body.is_empty();
+    // What may be cut short is no answer for others.
+    let whole = call.excess == Excess::Refuse;
+    let plain = call.method == Method::GET && call.body.is_empty() && whole;
     let own = OWN_CONDITIONS.iter().any(|name| call.headers.contains_key(name));
     if !plain || own || directives(&call.headers).iter().any(|d| d == "no-store") {
         return None;
@@ -425,6 +427,7 @@ mod tests {
         assert_eq!(key(&Call::new(Method::POST, "http://example.com/")), None);
         assert_eq!(key(&Call::new(Method::HEAD, "http://example.com/")), None);
         assert_eq!(key(&call(&[]).body("x")), None);
+        assert_eq!(key(&call(&[]).excess(Excess::Drop)), None);
     }
 
     #[test]

@@ -68,11 +68,31 @@ pub struct Call {
     pub url: String,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+    /// In place of the client's own: from the first byte sent to the last byte read.
+    pub timeout: Option<Duration>,
+    pub excess: Excess,
+}
+
+/// What becomes of an answer that is larger than the cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Excess {
+    /// It is an error: half an answer is none.
+    #[default]
+    Refuse,
+    /// The rest is not read, for those to whom the status says enough.
+    Drop,
 }
 
 impl Call {
     pub fn new(method: Method, url: impl Into<String>) -> Self {
-        Call { method, url: url.into(), headers: HeaderMap::new(), body: Vec::new() }
+        Call {
+            method,
+            url: url.into(),
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            timeout: None,
+            excess: Excess::Refuse,
+        }
     }
 
     pub fn get(url: impl Into<String>) -> Self {
@@ -88,6 +108,18 @@ impl Call {
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
+        self
+    }
+
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    #[must_use]
+    pub fn excess(mut self, excess: Excess) -> Self {
+        self.excess = excess;
         self
     }
 }
@@ -175,6 +207,10 @@ impl Http {
         let admitted = self.guard.admit(&call.url)?;
         let client = if admitted.listed { &self.listed } else { &self.checked };
         let request = client.request(call.method, admitted.url.clone()).headers(call.headers).body(call.body);
+        let request = match call.timeout {
+            Some(timeout) => request.timeout(timeout),
+            None => request,
+        };
         let mut response = request.send().await.map_err(reason)?;
         // The resolver has vetted what was connected to; this would only see a mistake of ours.
         if let (false, Some(peer)) = (admitted.listed, response.remote_addr()) {
@@ -182,7 +218,7 @@ impl Http {
             self.guard.address(address).map_err(|Forbidden { why }| Refused::Address { address, why })?;
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-        let body = self.read(response).await?;
+        let body = self.read(response, call.excess).await?;
         Ok(Reply { status, headers, body })
     }
 
@@ -191,19 +227,28 @@ impl Http {
         Ok(self.guard.admit(url)?.url)
     }
 
+    /// The same client with the same connections, for a URL that the operator wrote: see [`Guard::meaning`].
+    #[must_use]
+    pub fn meaning(&self, url: &str) -> Http {
+        Http { guard: self.guard.meaning(url), ..self.clone() }
+    }
+
     /// The chunks are decompressed ones, so the cap holds for what is kept in memory.
-    async fn read(&self, mut response: reqwest::Response) -> Result<Vec<u8>, CallError> {
-        let max = self.body_bytes_max;
-        let announced = response.content_length().unwrap_or(0);
-        if announced > u64::try_from(max).unwrap_or(u64::MAX) {
+    async fn read(&self, mut response: reqwest::Response, excess: Excess) -> Result<Vec<u8>, CallError> {
+        let (max, refuse) = (self.body_bytes_max, excess == Excess::Refuse);
+        let announced = usize::try_from(response.content_length().unwrap_or(0)).unwrap_or(usize::MAX);
+        if announced > max && refuse {
             return Err(CallError::TooLarge { max });
         }
-        let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(0));
-        while let Some(chunk) = response.chunk().await.map_err(reason)? {
-            if body.len() + chunk.len() > max {
+        let mut body = Vec::with_capacity(announced.min(max));
+        // Whoever drops the rest does not wait for it either.
+        while refuse || body.len() < max {
+            let Some(chunk) = response.chunk().await.map_err(reason)? else { break };
+            let room = max - body.len();
+            if chunk.len() > room && refuse {
                 return Err(CallError::TooLarge { max });
             }
-            body.extend_from_slice(&chunk);
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
         Ok(body)
     }

@@ -401,7 +401,7 @@ fn verdict_of(result: &Result<Reply, CallError>, now: SystemTime) -> Option<Sour
 
 /// `Retry-After` as a time span within our bounds. A date is compared with the answer's own, so that only the source's
 /// clock counts. A time that has passed is the shortest wait; what is neither a number nor a date says nothing.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let date = |name| text(name).and_then(|text| httpdate::parse_http_date(text).ok());
     let said = text(header::RETRY_AFTER)?;

@@ -12,7 +12,8 @@
 //!
 //! Redirects and proxies are switched off by the client (`call.rs`), as either would lead around this file.
 //!
-//! Exceptions come from the operator's configuration alone ([`Allow`]): exact `host:port` targets and address ranges.
+//! Exceptions come from the operator's configuration alone ([`Allow`]): exact `host:port` targets and address ranges, and
+//! the literal addresses of the targets that are written there themselves ([`Guard::meaning`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -122,6 +123,14 @@ pub struct Admitted {
     pub listed: bool,
 }
 
+impl Admitted {
+    /// Whether what is sent there stays on this machine.
+    pub fn is_loopback(&self) -> bool {
+        let host = plain_host(&self.url);
+        literal(&host).map_or_else(|| is_local_name(&host), |address| address.is_loopback())
+    }
+}
+
 /// The judgement with the operator's exceptions. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
@@ -139,6 +148,22 @@ impl Guard {
     pub fn https_only(mut self) -> Self {
         self.https_only = true;
         self
+    }
+
+    /// For a URL that stands in the operator's own configuration: an address in it, or a name of this machine, is meant,
+    /// with exactly this port. Any other name is still judged by what it resolves to, and a port of another protocol is
+    /// still a mistake until it is listed.
+    #[must_use]
+    pub fn meaning(&self, url: &str) -> Guard {
+        let Ok(url) = Url::parse(url) else { return self.clone() };
+        let (host, port) = (plain_host(&url), url.port_or_known_default().unwrap_or(0));
+        let meant = literal(&host).is_some() || is_local_name(&host);
+        if !meant || OTHER_PROTOCOLS.contains(&port) {
+            return self.clone();
+        }
+        let mut allow = (*self.allow).clone();
+        allow.targets.push((host, port));
+        Guard { allow: Arc::new(allow), ..self.clone() }
     }
 
     /// Judges a URL as far as it can be judged without asking for the addresses of a name.
@@ -192,8 +217,7 @@ impl Guard {
 
     /// Names that mean this machine whatever a resolver says (RFC 6761) are refused before anybody is asked.
     fn name(&self, name: &str) -> Result<(), Refused> {
-        let here = LOCAL_NAMES.contains(&name) || name.ends_with(".localhost");
-        if here && !self.allow.has_range(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
+        if is_local_name(name) && !self.allow.has_range(IpAddr::V4(Ipv4Addr::LOCALHOST)) {
             return Err(Refused::Name { name: name.to_owned(), why: "a name of this machine" });
         }
         Ok(())
@@ -252,6 +276,10 @@ fn plain_host(url: &Url) -> String {
 /// The parser has already made one form of every way to write an address.
 fn literal(host: &str) -> Option<IpAddr> {
     host.parse().ok()
+}
+
+fn is_local_name(name: &str) -> bool {
+    LOCAL_NAMES.contains(&name) || name.ends_with(".localhost")
 }
 
 /// Normalises the host of an entry as the URL parser normalises that of a URL.

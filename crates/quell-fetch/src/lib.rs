@@ -31,8 +31,10 @@ mod client;
 mod clock;
 mod guard;
 
-pub use call::{BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Call, CallError, Http, HttpSettings, Reply, USER_AGENT};
-pub use client::{FetchError, Fetched, Fetcher, Origin};
+pub use call::{
+    BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Call, CallError, Excess, Http, HttpSettings, Reply, USER_AGENT,
+};
+pub use client::{FetchError, Fetched, Fetcher, Origin, retry_after};
 pub use guard::{
     Admitted, Allow, BadAllow, Forbidden, Guard, GuardedNames, Refused, SystemNames, URL_BYTES_MAX, verdict,
 };

@@ -205,7 +205,9 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::UnknownQueue { queue, .. } => unknown_queue(queue.as_str()),
-            EngineError::NoHandler { .. } => Problem::bad_request(error.to_string()),
+            EngineError::NoHandler { .. } | EngineError::BadHandler { .. } => {
+                Problem::bad_request(error.to_string())
+            }
             EngineError::NotPulled { .. } => {
                 Problem::new(StatusCode::CONFLICT, "not-pulled", error.to_string())
             }

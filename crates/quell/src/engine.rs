@@ -27,9 +27,11 @@ use tokio::sync::OnceCell;
 
 use crate::clock::{self, Chance, Ids, RealTime, Time};
 use crate::config::Settings;
+use crate::handlers::HandlerError;
 use crate::incoming::{Incoming, Prepared};
 use crate::observe;
 use crate::open::{self, OpenError};
+use crate::outbound::Outbound;
 
 /// The pauses before an unknown answer is asked about again; after the last the caller is told.
 pub(crate) const REPEAT_PAUSES: [Duration; 4] = [
@@ -51,6 +53,8 @@ struct Inner {
     time: Arc<dyn Time>,
     chance: Arc<Chance>,
     ids: Ids,
+    /// The client of everything that the settings have sent.
+    outbound: Outbound,
     /// Set when the sources of the configuration have been put into the store.
     declared: OnceCell<()>,
 }
@@ -66,6 +70,9 @@ pub enum EngineError {
         "queue {queue:?} is handled by this server itself: with handler = \"pull\" it is left to workers elsewhere"
     )]
     NotPulled { queue: QueueName },
+    /// A secret that is missing, or the like: the settings are good, and this process cannot follow them.
+    #[error("queue {queue:?}: {problem}")]
+    BadHandler { queue: QueueName, problem: HandlerError },
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(transparent)]
@@ -93,7 +100,9 @@ impl Engine {
         chance: Arc<Chance>,
     ) -> Engine {
         let ids = Ids::new(time.clone(), chance.clone());
-        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids, declared: OnceCell::new() }) }
+        let outbound = Outbound::new(settings.outbound.clone());
+        let declared = OnceCell::new();
+        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids, outbound, declared }) }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -102,6 +111,10 @@ impl Engine {
 
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.inner.outbound
     }
 
     pub(crate) fn time(&self) -> &Arc<dyn Time> {

@@ -27,6 +27,7 @@ use quell_core::step::RunInput;
 use quell_core::window::FiredBy;
 use quell_fetch::{Fetcher, Http};
 
+use crate::clock::{Chance, RealTime, Time};
 use crate::config::OnError;
 use crate::engine::Engine;
 
@@ -287,6 +288,17 @@ impl Run {
 
     pub fn is_interrupted(&self) -> bool {
         self.0.interrupted.is_cancelled()
+    }
+
+    /// The wall clock of the worker behind the run, for what is sent to others.
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.backing().map_or_else(|| RealTime::new().wall(), |backing| backing.engine.time().wall())
+    }
+
+    /// A number by chance.
+    pub(crate) fn draw(&self) -> u64 {
+        self.backing()
+            .map_or_else(|| Chance::from_system().number(), |backing| backing.engine.chance().number())
     }
 
     /// The client for requests to the source of this run: kept answers, a token for each request, the breaker. Nothing for a

@@ -23,6 +23,7 @@ mod maintenance;
 pub mod observe;
 pub mod open;
 mod operate;
+pub mod outbound;
 mod presence;
 pub mod program;
 mod pull;

@@ -75,7 +75,8 @@ pub struct WorkerOptions {
     pub until_idle: bool,
     /// Handlers written in Rust, in place of what the settings name.
     pub handlers: BTreeMap<QueueName, OwnHandler>,
-    /// The environment of this process, of which programs started by `exec` receive an allow-list.
+    /// The environment of this process, where secrets are found and of which programs started by `exec` receive an
+    /// allow-list.
     pub env: BTreeMap<String, String>,
 }
 
@@ -116,7 +117,8 @@ struct SlotHandler {
 }
 
 impl Worker {
-    /// Refuses a queue that the settings do not know or that has no handler in this process.
+    /// Refuses a queue that the settings do not know or that has no handler in this process, and one whose handler cannot
+    /// be made here: a secret is missing, for example.
     pub fn new(engine: Engine, options: WorkerOptions) -> Result<Worker, EngineError> {
         let id = Arc::new(engine.worker_id());
         let (queues, slots) = choose_queues(&engine, &options)?;
@@ -210,10 +212,14 @@ fn choose_queues(
     options: &WorkerOptions,
 ) -> Result<(LoopQueues, Vec<SlotHandler>), EngineError> {
     let settings = engine.settings();
-    let slot = |queue: &QueueSettings| -> Option<SlotHandler> {
+    let slot = |queue: &QueueSettings| -> Result<Option<SlotHandler>, EngineError> {
         let own = options.handlers.get(&queue.name);
-        let handler = own.map(|own| own.handler.clone());
-        let handler = handler.or_else(|| handlers::from_settings(&queue.handler, &options.env))?;
+        let handler = match own {
+            Some(own) => Some(own.handler.clone()),
+            None => handlers::from_settings(&queue.handler, &options.env, engine.outbound())
+                .map_err(|problem| EngineError::BadHandler { queue: queue.name.clone(), problem })?,
+        };
+        let Some(handler) = handler else { return Ok(None) };
         let on_error = match queue.on_error {
             config::OnError::Failed => OnError::Failed,
             config::OnError::Retry => OnError::Retry,
@@ -225,10 +231,10 @@ fn choose_queues(
         };
         let (lease, retry, stop_grace) = (queue.run.lease, queue.retry, handler.stop_grace());
         let run = RunSettings { lease, retry, on_error, time_limit, look_every, stop_grace };
-        Some(SlotHandler { handler, run: Arc::new(run) })
+        Ok(Some(SlotHandler { handler, run: Arc::new(run) }))
     };
     if let (true, Some(any)) = (options.queues.is_empty(), &settings.default_queue)
-        && let Some(handler) = slot(any)
+        && let Some(handler) = slot(any)?
     {
         return Ok((LoopQueues::Any(any.run.clone()), vec![handler]));
     }
@@ -240,7 +246,7 @@ fn choose_queues(
             continue; // Named twice.
         }
         let queue = settings.queue(&name).ok_or_else(|| unknown_queue(settings, &name))?;
-        let Some(handler) = slot(&queue) else {
+        let Some(handler) = slot(&queue)? else {
             // Asked for by name it is a mistake; among all queues it is simply somebody else's.
             if options.queues.contains(&name) {
                 return Err(EngineError::NoHandler { queue: name });

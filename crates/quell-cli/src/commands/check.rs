@@ -1,7 +1,9 @@
-//! `quell check`: what is in force and where it came from, or what is wrong and how to mend it. Opens no store.
+//! `quell check`: what is in force and where it came from, or what is wrong and how to mend it, and whether the secrets
+//! are where the settings say. Opens no store.
 
 use clap::Args;
 use quell::config::{self, Flags};
+use quell::handlers;
 
 use crate::args::{Form, Global};
 use crate::context;
@@ -28,12 +30,14 @@ pub(crate) fn run(args: &CheckArgs, global: &Global) -> Result<u8, Failure> {
     }
     let loaded = context::load(global, Flags::default())?;
     let settings = &loaded.settings;
+    let mut warnings = settings.warnings.clone();
+    warnings.extend(handlers::problems(settings, &loaded.env));
     let file = loaded.file.as_ref().map(|path| path.display().to_string());
     if args.form.json {
         output::json(&serde_json::json!({
             "file": file,
             "items": settings.explain(),
-            "warnings": settings.warnings,
+            "warnings": warnings,
             "next": null,
         }))?;
         return Ok(0);
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &CheckArgs, global: &Global) -> Result<u8, Failure> {
         table.row([cell(&line.setting), cell(times::one_line(&line.value, VALUE_CHARS)), cell(from)]);
     }
     table.write()?;
-    for warning in &settings.warnings {
+    for warning in &warnings {
         output::say(format!("warning: {warning}"));
     }
     match file {

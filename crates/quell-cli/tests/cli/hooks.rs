@@ -53,7 +53,11 @@ fn a_burst_of_webhooks_becomes_one_batch_and_every_delivery_is_remembered() {
     let set = ["trigger", "github/push", "--set", "/repository/full_name=a/b", "--url", &url];
     folder.quell(&set).ok();
     serve.line("builds/a/b: 1 event");
-    folder.quell(&["trigger", "github/ping", "--url", &url]).exits(4).says("422 ").complains("quell deliveries");
+    folder
+        .quell(&["trigger", "github/ping", "--url", &url])
+        .exits(4)
+        .says("422 ")
+        .complains("quell deliveries");
     assert_eq!(http(&address, "POST", "/hooks/github", None, "{}").0, 401);
     assert_eq!(http(&address, "POST", "/hooks/nobody", None, "{}").0, 401);
 
@@ -114,7 +118,8 @@ fn what_can_be_triggered_is_listed_and_what_cannot_is_told() {
 
 #[test]
 fn tail_shows_what_happens_as_it_happens() {
-    let folder = Folder::with_config("[queues.jobs]\nwindow = \"none\"\n[queues.others]\nwindow = \"none\"\n");
+    let folder =
+        Folder::with_config("[queues.jobs]\nwindow = \"none\"\n[queues.others]\nwindow = \"none\"\n");
     folder.send("jobs", "before", "1");
     folder.quell(&["work", "--until-idle"]).ok();
     let mut tail = folder.start(&["tail", "--queue", "jobs", "--last", "1"]);

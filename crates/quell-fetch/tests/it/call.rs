@@ -6,7 +6,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::{Method, StatusCode, header};
-use quell_fetch::{BODY_BYTES_MAX, Call, CallError, Http, HttpSettings, USER_AGENT};
+use quell_fetch::{BODY_BYTES_MAX, Call, CallError, Excess, Http, HttpSettings, USER_AGENT};
 
 use crate::server::{Server, answer, ok};
 use crate::world::{loopback, short};
@@ -105,6 +105,39 @@ async fn a_compressed_answer_is_bounded_by_what_it_unfolds_to() {
     assert!(get("/nested").await.unwrap().body.len() < MIB);
     assert!(matches!(get("/broken").await, Err(CallError::Broken(_))));
     assert!(server.requests()[0].contains("accept-encoding: gzip"));
+}
+
+#[tokio::test]
+async fn the_rest_of_an_answer_can_be_left_unread() {
+    let bomb = gzip(&vec![0; MIB], 64);
+    let server = Server::local(move |_, head| match head.split(' ').nth(1) {
+        Some("/bomb") => answer("200 OK", &[("content-encoding", "gzip")], &bomb),
+        // More is announced than ever comes: who drops the rest does not wait for it.
+        Some("/stuck") => {
+            let mut bytes = format!("HTTP/1.1 503 No\r\ncontent-length: {}\r\n\r\n", 9 * MIB).into_bytes();
+            bytes.extend(vec![b'x'; MIB]);
+            bytes
+        }
+        Some("/large") => answer("404 Not Found", &[], vec![b'x'; 9 * MIB]),
+        _ => ok("short"),
+    })
+    .await;
+    for (path, status, bytes) in
+        [("/bomb", 200, MIB), ("/stuck", 503, MIB), ("/large", 404, MIB), ("/", 200, 5)]
+    {
+        let call = Call::get(server.url(path)).excess(Excess::Drop);
+        let reply = loopback().call(call).await.unwrap();
+        assert_eq!((reply.status.as_u16(), reply.body.len()), (status, bytes), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_may_have_a_time_limit_of_its_own() {
+    let server = Server::local(|_, _| Vec::new()).await;
+    let call = || Call::get(server.url("/")).timeout(Duration::from_millis(100));
+    for http in [loopback(), short(Duration::from_secs(600))] {
+        assert!(matches!(http.call(call()).await, Err(CallError::TimedOut(_))));
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use quell_fetch::{
     Call, CallError, FetchError, Fetched, Fetcher, Guard, Http, HttpSettings, Origin, Refused,
 };
 
-use crate::guard::Names;
+use crate::names::Names;
 use crate::server::{Server, answer, ok};
 use crate::world::{Log, World, loopback, short};
 

@@ -5,7 +5,9 @@
 
 mod call;
 mod fetch;
+mod forbidden;
 mod guard;
+mod names;
 mod server;
 mod tls;
 mod world;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::guard::Names;
+use crate::names::Names;
 
 /// An authority, and a client that believes it and finds `shop.example` on this machine.
 struct Authority(CertifiedIssuer<'static, KeyPair>);

@@ -1,21 +1,26 @@
 //! The `handler` of a queue, from the file to [`HandlerSettings`].
 //!
-//! Kinds of later versions are refused by name, and so is what could only surprise at the first batch: a program that
-//! is missing, an exit code that means two things, a value where a variable name belongs.
+//! What could only surprise at the first batch is refused here: a program that is missing, an exit code that means two
+//! things, a value where a variable name belongs, a URL that could never be connected to, a field of the other kind of
+//! handler, which would do nothing.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use quell_core::limits;
+use quell_fetch::{Guard, Refused};
 
 use super::error::{ConfigError, nearest};
-use super::raw::{ExecConfig, HandlerConfig};
+use super::raw::{HandlerConfig, HandlerParts};
 use super::resolver::{Found, Resolver};
-use super::value::{WordOr, Written};
-use super::{ExecSettings, HandlerSettings, Origin};
+use super::secret::resolve_secrets;
+use super::value::{DurationText, WordOr, Written};
+use super::{ExecSettings, HandlerSettings, Origin, PushSettings};
 
 pub(super) fn resolve_handler(
     r: &mut Resolver<'_>,
     setting: &str,
+    guard: &Guard,
     file: Option<Written<HandlerConfig>>,
 ) -> Result<HandlerSettings, ConfigError> {
     let Some(written) = file else {
@@ -32,7 +37,7 @@ pub(super) fn resolve_handler(
                 _ => {
                     let help = match nearest(text, words) {
                         Some(near) => format!("did you mean {near:?}?"),
-                        None => "write \"log\", \"pull\" or { exec = [\"./program\"] }".to_owned(),
+                        None => format!("write \"log\", \"pull\", {EXAMPLES}"),
                     };
                     return Err(r.error(&found, format!("there is no handler {text:?}")).help(help));
                 }
@@ -40,25 +45,109 @@ pub(super) fn resolve_handler(
             r.note(setting, text, &found.origin);
             Ok(handler)
         }
-        WordOr::Table(table) => exec(r, setting, &found, table.clone()).map(HandlerSettings::Exec),
+        WordOr::Table(parts) => match (&parts.exec, &parts.http) {
+            (Some(_), Some(http)) => {
+                let problem = "a handler is a program or a service, not both";
+                let place = r.placed(http.clone());
+                Err(r.error(&place, problem).help("remove exec or http; two queues can have one each"))
+            }
+            (None, None) => {
+                let problem = "the handler does not say what to start or whom to send to";
+                Err(r.error(&found, problem).help(format!("write {EXAMPLES}")))
+            }
+            (Some(argv), None) => exec(r, setting, argv.clone(), parts.clone()).map(HandlerSettings::Exec),
+            (None, Some(url)) => {
+                push(r, setting, guard, url.clone(), parts.clone()).map(HandlerSettings::Http)
+            }
+        },
     }
+}
+
+const EXAMPLES: &str = "{ exec = [\"./program\"] } or { http = \"https://app.example.com/quell\" }";
+
+/// A field that the other kind of handler has would be ignored in silence.
+pub(super) fn refuse_fields(
+    r: &Resolver<'_>,
+    fields: &[(&str, Option<Range<usize>>)],
+    why: &str,
+) -> Result<(), ConfigError> {
+    match fields.iter().find_map(|(name, span)| Some((name, span.clone()?))) {
+        Some((name, span)) => {
+            let place = r.placed(Written { value: (), span });
+            Err(r.error(&place, format!("{name} {why}")).help("remove it"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where a value stands, if it is there.
+pub(super) fn span_of<T>(written: &Option<Written<T>>) -> Option<Range<usize>> {
+    written.as_ref().map(|written| written.span.clone())
+}
+
+fn push(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    guard: &Guard,
+    url: Written<String>,
+    file: HandlerParts,
+) -> Result<PushSettings, ConfigError> {
+    let programs = [
+        ("fail_exit", span_of(&file.fail_exit)),
+        ("retry_exit", span_of(&file.retry_exit)),
+        ("env", span_of(&file.env)),
+    ];
+    refuse_fields(r, &programs, "belongs to a program (exec), and this handler is a service (http)")?;
+    let url = r.placed(url);
+    if let Err(refused) = guard.meaning(&url.value).admit(&url.value) {
+        let error = r.error(&url, refused.to_string());
+        return Err(match how_to_mend(&refused) {
+            Some(help) => error.help(help),
+            None => error,
+        });
+    }
+    let settings = PushSettings::new(url.value);
+    r.note(format!("{setting}.http"), settings.target(), &url.origin);
+    let timeout = timeout(r, setting, PushSettings::TIMEOUT_DEFAULT, file.timeout)?;
+    let path = |name: &str| format!("{setting}.{name}");
+    let secrets = resolve_secrets(r, &path, file.secret_file, file.secret_env)?;
+    Ok(PushSettings { timeout, secrets, ..settings })
+}
+
+fn how_to_mend(refused: &Refused) -> Option<&'static str> {
+    match refused {
+        Refused::Unreadable(_) | Refused::Scheme(_) | Refused::NotHttps => {
+            Some("write for example \"https://app.example.com/quell\"")
+        }
+        Refused::Credentials => Some(
+            "the service knows us by the signature: give secret_file or secret_env, and no password here",
+        ),
+        Refused::Port(_) | Refused::Address { .. } | Refused::Name { .. } | Refused::Resolved { .. } => {
+            Some("if it is meant, allow it: [outbound] allow = [\"host:port\"]")
+        }
+        Refused::TooLong(_) => None,
+    }
+}
+
+fn timeout(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    usual: Duration,
+    file: Option<Written<DurationText>>,
+) -> Result<Duration, ConfigError> {
+    let bounds = Duration::from_millis(1)..=limits::LEASE_MAX;
+    r.duration(&format!("{setting}.timeout"), None, &[], file, usual, bounds)
 }
 
 fn exec(
     r: &mut Resolver<'_>,
     setting: &str,
-    place: &Found<HandlerConfig>,
-    file: ExecConfig,
+    argv: Written<Vec<String>>,
+    file: HandlerParts,
 ) -> Result<ExecSettings, ConfigError> {
-    if let Some(http) = file.http {
-        let found = r.placed(http);
-        let problem = "an http handler needs the HTTP server, which is not available in this version yet";
-        return Err(r.error(&found, problem).help("use { exec = [\"./program\"] } or \"log\""));
-    }
+    let services = [("secret_file", span_of(&file.secret_file)), ("secret_env", span_of(&file.secret_env))];
+    refuse_fields(r, &services, "belongs to a service (http), and this handler is a program (exec)")?;
     let example = "write { exec = [\"./program\", \"argument\"] }";
-    let Some(argv) = file.exec else {
-        return Err(r.error(place, "the handler does not say what to start").help(example));
-    };
     let argv = r.placed(argv);
     if argv.value.first().is_none_or(|program| program.trim().is_empty()) {
         return Err(r.error(&argv, "the program is missing").help(example));
@@ -68,9 +157,7 @@ fn exec(
     }
     r.note(format!("{setting}.exec"), format!("{:?}", argv.value), &argv.origin);
 
-    let (tick, most) = (Duration::from_millis(1), limits::LEASE_MAX);
-    let usual = ExecSettings::TIMEOUT_DEFAULT;
-    let timeout = r.duration(&format!("{setting}.timeout"), None, &[], file.timeout, usual, tick..=most)?;
+    let timeout = timeout(r, setting, ExecSettings::TIMEOUT_DEFAULT, file.timeout)?;
     let retry_exit = exit_codes(r, &format!("{setting}.retry_exit"), file.retry_exit)?;
     let fail_exit = exit_codes(r, &format!("{setting}.fail_exit"), file.fail_exit)?;
     let fail_exit = fail_exit.map(|found| found.value);

@@ -28,6 +28,8 @@ mod value;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
+mod push_tests;
+#[cfg(test)]
 mod source_tests;
 #[cfg(test)]
 mod tests;
@@ -43,12 +45,14 @@ use quell_core::limits;
 use quell_core::retry::RetryPolicy;
 use quell_core::source::Declaration;
 use quell_core::store::RunPolicy;
+use quell_fetch::Allow;
 use quell_webhook::{Rules, Scheme};
 
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
-    BreakerConfig, Config, EndpointConfig, ExecConfig, HandlerConfig, NotifyConfig, QueueConfig, RetryConfig,
-    ScheduleConfig, ServerConfig, SourceConfig, WindowConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
+    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, WindowConfig, WindowParts,
+    WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use secret::SecretSource;
@@ -67,6 +71,8 @@ pub struct Settings {
     /// A second `host:port` for everything but events in and work out.
     pub admin_listen: Option<String>,
     pub server: ServerSettings,
+    /// What `http` handlers may connect to besides the public internet.
+    pub outbound: Allow,
     pub worker: WorkerSettings,
     /// Finished runs, their events, ids and audit are kept this long.
     pub retention: Duration,
@@ -279,6 +285,8 @@ pub enum HandlerSettings {
     Pull,
     /// A program started for each batch.
     Exec(ExecSettings),
+    /// A service that each batch is sent to.
+    Http(PushSettings),
 }
 
 /// How a program is started and what its exit codes mean. 0 is always succeeded.
@@ -309,6 +317,34 @@ impl ExecSettings {
             fail_exit: vec![Self::FAIL_EXIT_DEFAULT],
             retry_exit: None,
             env: Vec::new(),
+        }
+    }
+}
+
+/// Where batches are sent, and how they are signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushSettings {
+    /// Judged when the settings are resolved, when the handler is made and at each connection.
+    pub url: String,
+    /// From the name to the last byte of the answer; then the run is tried again.
+    pub timeout: Duration,
+    /// Each of them signs; with none, batches go out unsigned.
+    pub secrets: Vec<SecretSource>,
+}
+
+impl PushSettings {
+    pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+    /// Unsigned and with the default time limit.
+    pub fn new(url: impl Into<String>) -> Self {
+        PushSettings { url: url.into(), timeout: Self::TIMEOUT_DEFAULT, secrets: Vec::new() }
+    }
+
+    /// The URL for people, without its query: keys of services often stand there.
+    pub fn target(&self) -> String {
+        match self.url.split_once(['?', '#']) {
+            Some((target, _)) => format!("{target}?…"),
+            None => self.url.clone(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What a queue says about its runs once they are going: newer events, failure, overflow, and who is told of the end.
 //!
 //! Plain words are checked here and become the types of the engine. What needs a second queue (`notify`) is checked when
-//! all of them are known: the queue that is told must exist, and notices never make notices.
+//! all of them are known: the queue that is told must exist, and notices never make notices. A URL that is told makes a queue
+//! of its own (`notify_queues`), so that a notice is as durable as any event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use quell_core::limits;
 use quell_core::store::RunPolicy;
 
 use super::error::{ConfigError, nearest};
-use super::raw::{NotifyConfig, QueueConfig};
+use super::handler::{refuse_fields, span_of};
+use super::queue::{QueueSources, resolve_queue};
+use super::raw::{HandlerParts, NotifyConfig, QueueConfig};
 use super::resolver::{Found, Resolver};
-use super::value::Written;
-use super::{Origin, QueueSettings};
+use super::value::{WordOr, Written};
+use super::{Origin, PushSettings, QueueSettings};
 
 /// What happens to a run that newer events meet, and after it has failed.
 pub(super) fn run_rules(
@@ -72,11 +75,27 @@ pub(super) fn overflow(
 pub(super) struct NotifyWish {
     queue: Found<QueueName>,
     on: Vec<RunState>,
+    /// The queue is made for this service.
+    service: Option<HandlerParts>,
+}
+
+impl NotifyWish {
+    /// The queue that a URL makes: a notice goes out as soon as it is there.
+    pub(super) fn own_queue(&self) -> Option<(Found<QueueName>, QueueConfig)> {
+        let (service, span) = (self.service.clone()?, &self.queue.span);
+        let file = QueueConfig {
+            window: Some(Written { value: WordOr::Word("none".to_owned()), span: span.clone() }),
+            handler: Some(Written { value: WordOr::Table(service), span: span.clone() }),
+            ..QueueConfig::default()
+        };
+        Some((self.queue.clone(), file))
+    }
 }
 
 pub(super) fn notify(
     r: &mut Resolver<'_>,
     setting: &str,
+    of: &QueueName,
     file: Option<Written<NotifyConfig>>,
 ) -> Result<Option<NotifyWish>, ConfigError> {
     let Some(written) = file else {
@@ -84,26 +103,79 @@ pub(super) fn notify(
         return Ok(None);
     };
     let found = r.placed(written);
-    let NotifyConfig { queue, on, url } = found.value.clone();
-    if let Some(url) = url {
-        let place = r.placed(url);
-        let problem = "notify.url needs the HTTP server, which is not available in this version yet";
-        let help = "write notify = { queue = \"…\" } and give that queue an exec handler";
-        return Err(r.error(&place, problem).help(help));
-    }
-    let Some(queue) = queue.map(|written| r.placed(written)) else {
-        let help = "write notify = { queue = \"…\", on = [\"failed\"] }";
-        return Err(r.error(&found, "notify does not say which queue is told").help(help));
+    let NotifyConfig { queue, url, on, timeout, secret_file, secret_env } = found.value.clone();
+    let (told, queue, service) = match (queue.map(|w| r.placed(w)), url.map(|w| r.placed(w))) {
+        (Some(_), Some(url)) => {
+            let help = "remove one of them; a queue may have an http handler of its own";
+            return Err(r.error(&url, "notify tells a queue or a URL, not both").help(help));
+        }
+        (None, None) => {
+            let help = "write notify = { queue = \"…\" } or { url = \"https://…\" }, and on = [\"failed\"] if that is all";
+            return Err(r.error(&found, "notify does not say who is told").help(help));
+        }
+        (Some(queue), None) => {
+            let services = [
+                ("timeout", span_of(&timeout)),
+                ("secret_file", span_of(&secret_file)),
+                ("secret_env", span_of(&secret_env)),
+            ];
+            refuse_fields(
+                r,
+                &services,
+                "belongs to notify.url; the queue that is told has a handler of its own",
+            )?;
+            let name = QueueName::new(&queue.value).map_err(|e| r.error(&queue, e.to_string()))?;
+            let told = format!("queue = {:?}", name.as_str());
+            (told, Found { value: name, origin: queue.origin, span: queue.span }, None)
+        }
+        (None, Some(url)) => {
+            let name = own_name(r, &url, of)?;
+            let told = format!("url = {:?}", PushSettings::new(&url.value).target());
+            let http = Some(Written { value: url.value, span: url.span.clone() });
+            let service = HandlerParts { http, timeout, secret_file, secret_env, ..HandlerParts::default() };
+            (told, Found { value: name, origin: url.origin, span: url.span }, Some(service))
+        }
     };
-    let name = QueueName::new(&queue.value).map_err(|e| r.error(&queue, e.to_string()))?;
     let on = match on.map(|written| r.placed(written)) {
         None => vec![RunState::Succeeded, RunState::Failed],
         Some(words) => ends(r, &words)?,
     };
     let shown: Vec<&str> = on.iter().map(|state| state.as_str()).collect();
-    r.note(setting, format!("{{ queue = {:?}, on = {shown:?} }}", name.as_str()), &found.origin);
-    let queue = Found { value: name, origin: queue.origin, span: queue.span };
-    Ok(Some(NotifyWish { queue, on }))
+    r.note(setting, format!("{{ {told}, on = {shown:?} }}"), &found.origin);
+    Ok(Some(NotifyWish { queue, on, service }))
+}
+
+/// The name of the queue that a URL makes.
+fn own_name(r: &Resolver<'_>, url: &Found<String>, of: &QueueName) -> Result<QueueName, ConfigError> {
+    let name = format!("notify.{of}");
+    QueueName::new(&name).map_err(|_| {
+        let problem = format!(
+            "the notices would wait in the queue {name:?}, and a name has at most {} characters",
+            limits::QUEUE_NAME_BYTES_MAX
+        );
+        r.error(url, problem).help("give this queue a shorter name, or write notify = { queue = \"…\" }")
+    })
+}
+
+/// Makes the queues that URLs want.
+pub(super) fn notify_queues(
+    r: &mut Resolver<'_>,
+    sources: &QueueSources,
+    queues: &mut BTreeMap<QueueName, Arc<QueueSettings>>,
+    wishes: &[(QueueName, NotifyWish)],
+) -> Result<(), ConfigError> {
+    for (name, file) in wishes.iter().filter_map(|(_, wish)| wish.own_queue()) {
+        if queues.contains_key(&name.value) {
+            let problem =
+                format!("the notices would wait in the queue {:?}, which this file has already", name.value);
+            let help =
+                format!("rename that queue, or write notify = {{ queue = {:?} }}", name.value.as_str());
+            return Err(r.error(&name, problem).help(help));
+        }
+        let (settings, _) = resolve_queue(r, sources, name.value.as_str(), name.value.clone(), file)?;
+        queues.insert(name.value, Arc::new(settings));
+    }
+    Ok(())
 }
 
 fn ends(r: &Resolver<'_>, words: &Found<Vec<String>>) -> Result<Vec<RunState>, ConfigError> {
@@ -132,7 +204,7 @@ pub(super) fn attach_notify(
 ) -> Result<(), ConfigError> {
     let told: Vec<(QueueName, QueueName)> =
         wishes.iter().map(|(from, wish)| (wish.queue.value.clone(), from.clone())).collect();
-    for (from, NotifyWish { queue, on }) in wishes {
+    for (from, NotifyWish { queue, on, .. }) in wishes {
         let Some(target) = queues.get(&queue.value) else {
             let known: Vec<&str> = queues.keys().map(QueueName::as_str).collect();
             let help = match nearest(queue.value.as_str(), known) {

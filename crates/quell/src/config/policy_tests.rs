@@ -49,6 +49,14 @@ fn a_gate_that_nobody_asks_at_is_a_warning() {
     let exec = settings("[queues.a]\nduring_run = \"gate\"\nhandler = { exec = [\"./x\"] }\n");
     assert_eq!(exec.warnings.len(), 1);
     assert!(exec.warnings[0].starts_with("queue a: a program cannot ask at the gate"), "{:?}", exec.warnings);
+    let http =
+        settings("[queues.a]\nduring_run = \"gate\"\nhandler = { http = \"http://localhost:8000/\" }\n");
+    assert_eq!(http.warnings.len(), 1);
+    assert!(
+        http.warnings[0].contains("a service cannot ask at the gate, so unless it answers 409, with"),
+        "{:?}",
+        http.warnings
+    );
     assert!(settings("[queues.a]\nduring_run = \"gate\"\nhandler = \"pull\"\n").warnings.is_empty());
 }
 
@@ -92,7 +100,7 @@ fn impossible_policies_are_refused_with_place_and_fix() {
         ("overflow = \"drop-oldest\"", "help: did you mean \"drop_oldest\"?"),
         ("content_dedupe = 1", "2:18: invalid type"),
         ("retry.with = \"old\"", "with = \"old\" is not known"),
-        ("notify = {}", "2:10: notify does not say which queue is told"),
+        ("notify = {}", "2:10: notify does not say who is told"),
         ("notify = { queue = \"b\" }", "2:20: there is no queue \"b\" to notify"),
         ("notify = { queue = \"a\" }", "2:20: a queue cannot notify itself"),
         ("notify = { queue = \"B\" }", "queue name \"B\" is not"),
@@ -100,7 +108,6 @@ fn impossible_policies_are_refused_with_place_and_fix() {
         ("notify = { queue = \"a\", on = [\"done\"] }", "\"done\" is not an end of a run"),
         ("notify = { queue = \"a\", on = [\"running\"] }", "\"running\" is not an end of a run"),
         ("notify = { queue = \"a\", event = 1 }", "unknown setting `event`"),
-        ("notify = { url = \"https://example.com/\" }", "notify.url needs the HTTP server"),
     ] {
         let problem = refused(&format!("[queues.a]\n{text}\n"));
         assert!(problem.contains(message), "{text}\n{problem}");

@@ -15,6 +15,7 @@ use quell_core::retry::{RetryPolicy, RetryProblem};
 use quell_core::source::Declaration;
 use quell_core::store::RunPolicy;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
+use quell_fetch::Guard;
 
 use super::error::{ConfigError, nearest};
 use super::handler::resolve_handler;
@@ -36,6 +37,8 @@ pub(super) struct QueueSources {
     worker_concurrency: usize,
     /// What `[sources]` declares.
     declared: Vec<Declaration>,
+    /// What `[outbound]` allows.
+    guard: Guard,
     debounce: Option<Found<Duration>>,
     job_lock_timeout: Option<Found<Duration>>,
 }
@@ -46,6 +49,7 @@ impl QueueSources {
         r: &Resolver<'_>,
         worker_concurrency: usize,
         declared: Vec<Declaration>,
+        guard: Guard,
     ) -> Result<Self, ConfigError> {
         let seconds = |name| {
             let Some(found) = r.env(name) else { return Ok(None) };
@@ -55,6 +59,7 @@ impl QueueSources {
         Ok(QueueSources {
             worker_concurrency,
             declared,
+            guard,
             debounce: seconds("DEBOUNCE_SECONDS")?,
             job_lock_timeout: seconds("JOB_LOCK_TIMEOUT_SECONDS")?,
         })
@@ -113,8 +118,8 @@ pub(super) fn resolve_queue(
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
     let max_running = bound(r, &path("max_running"), file.max_running, 1_000_000)?;
-    let handler = resolve_handler(r, &path("handler"), file.handler)?;
-    let notify = policy::notify(r, &path("notify"), file.notify)?;
+    let handler = resolve_handler(r, &path("handler"), &sources.guard, file.handler)?;
+    let notify = policy::notify(r, &path("notify"), &name, file.notify)?;
     let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
 
     let window = Window { policy: wait, max_events: as_u32(max_events), max_bytes };

@@ -34,6 +34,8 @@ pub struct Config {
     pub retention: Option<Written<DurationText>>,
     /// How the HTTP server behaves.
     pub server: ServerConfig,
+    /// What `http` handlers and the URLs of `notify` may connect to besides the public internet.
+    pub outbound: OutboundConfig,
     /// How a worker process behaves, whatever its queues.
     pub worker: WorkerConfig,
     /// The queues by name (`a-z`, `0-9`, `.`, `_`, `-`, at most 64 characters). With a configuration file only these
@@ -80,6 +82,16 @@ pub struct ServerConfig {
     /// Default `4096`.
     #[schemars(range(min = 1, max = 65536))]
     pub connections: Option<Written<i64>>,
+}
+
+/// `[outbound]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutboundConfig {
+    /// Targets (`"app.internal:8080"`) and ranges of addresses (`"10.0.0.0/8"`) that batches may be sent to although they are
+    /// private. An address or `localhost` that is written in a URL of this file needs no entry; a name that resolves to a
+    /// private address does. Default `[]`.
+    pub allow: Option<Written<Vec<String>>>,
 }
 
 /// `[worker]`
@@ -163,11 +175,12 @@ pub struct QueueConfig {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_running: Option<Written<i64>>,
     /// Who handles the batches: `"log"` (writes a line and succeeds), `"pull"` (nobody here; workers elsewhere claim),
-    /// or `{ exec = ["./handle", "--fast"] }` (a program, see below). Default `"log"`.
+    /// `{ exec = ["./handle", "--fast"] }` (a program) or `{ http = "https://…" }` (a service, see below). Default `"log"`.
     pub handler: Option<Written<HandlerConfig>>,
 
     /// Who is told how a run ended: `{ queue = "…", on = ["succeeded", "failed"] }` puts an event with the outcome into
-    /// another queue, in the transaction that ends the run. Default: nobody.
+    /// another queue, in the transaction that ends the run; `{ url = "https://…" }` does so with a queue of its own, whose
+    /// events are sent there. Default: nobody.
     pub notify: Option<Written<NotifyConfig>>,
 
     /// The source that governs the runs of this queue: a run waits, without a worker, a lease or an attempt, until the
@@ -216,10 +229,17 @@ pub struct NotifyConfig {
     /// The queue that is told. It must be in this file, and cannot have a `notify` of its own: notices are never told
     /// of themselves.
     pub queue: Option<Written<String>>,
+    /// The service that is told, in place of a queue: notices wait in the queue `notify.NAME`, which this makes, and are sent
+    /// from there as by the handler `http`, with the default retries. The name of this queue has at most 57 characters then.
+    pub url: Option<Written<String>>,
     /// Which ends are told: `"succeeded"`, `"failed"`, `"cancelled"`. Default `["succeeded", "failed"]`.
     pub on: Option<Written<Vec<String>>>,
-    #[schemars(skip)]
-    pub(super) url: Later,
+    /// With `url`: after this long a notice is tried again, `"24h"` at the most. Default `"30s"`.
+    pub timeout: Option<Written<DurationText>>,
+    /// With `url`: files with the secrets that sign the notices, as for `handler`.
+    pub secret_file: Option<Written<OneOrMany>>,
+    /// With `url`: environment variables with the secrets that sign the notices, as for `handler`.
+    pub secret_env: Option<Written<OneOrMany>>,
 }
 
 /// `[schedules.NAME]`: the name has at most 57 characters of `a-z`, `0-9`, `.`, `_` and `-`.
@@ -329,26 +349,32 @@ pub struct RetryConfig {
 }
 
 /// `handler`: the word `log` or `pull`, or a table.
-pub type HandlerConfig = WordOr<ExecConfig>;
+pub type HandlerConfig = WordOr<HandlerParts>;
 
-/// `handler = { exec = […] }`
+/// `handler = { exec = […] }` or `handler = { http = "…" }`
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ExecConfig {
+pub struct HandlerParts {
     /// The program and its arguments, started without a shell for each batch, which it reads as JSON from its standard
     /// input. Exit code 0 = succeeded, 65 = failed, anything else, a signal or the time limit = tried again.
     pub exec: Option<Written<Vec<String>>>,
-    /// After this long the program and everything in its process group is ended and the run is tried again, `"24h"` at
-    /// the most. Default `"30s"`.
+    /// The URL of a service that each batch is sent to as JSON, `POST`. 2xx = succeeded, 409 = gives way to newer events,
+    /// 408, 425, 429, 5xx and no answer = tried again, every other status, redirects among them, = failed.
+    pub http: Option<Written<String>>,
+    /// After this long the run is tried again, and the program with everything in its process group is ended or the
+    /// connection closed, `"24h"` at the most. Default `"30s"`.
     pub timeout: Option<Written<DurationText>>,
-    /// Exit codes that mean failed. Default `[65]`.
+    /// With `exec`: exit codes that mean failed. Default `[65]`.
     pub fail_exit: Option<Written<Vec<i64>>>,
-    /// When given, only these exit codes are tried again (as are signals and the time limit) and every other one means
-    /// failed. Default: all that are not in `fail_exit`.
+    /// With `exec`: when given, only these exit codes are tried again (as are signals and the time limit) and every other
+    /// one means failed. Default: all that are not in `fail_exit`.
     pub retry_exit: Option<Written<Vec<i64>>>,
-    /// Names of environment variables that the program receives besides `PATH`, `HOME`, `LANG`, `LC_*`, `TZ`, `TMPDIR`
-    /// and the `QUELL_…` ones of its run. Default `[]`.
+    /// With `exec`: names of environment variables that the program receives besides `PATH`, `HOME`, `LANG`, `LC_*`, `TZ`,
+    /// `TMPDIR` and the `QUELL_…` ones of its run. Default `[]`.
     pub env: Option<Written<Vec<String>>>,
-    #[schemars(skip)]
-    pub(super) http: Later,
+    /// With `http`: the file with the secret that signs each batch as Standard Webhooks says (`whsec_` and base64 of 24 to
+    /// 64 bytes), or a list of such files: each signs, for the time of a change. Default: nothing is signed.
+    pub secret_file: Option<Written<OneOrMany>>,
+    /// With `http`: the environment variable with such a secret, or a list of names.
+    pub secret_env: Option<Written<OneOrMany>>,
 }

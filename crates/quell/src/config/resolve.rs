@@ -11,13 +11,14 @@ use std::time::Duration;
 use quell_core::event::QueueName;
 use quell_core::lane::DuringRun;
 use quell_core::limits;
+use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
 use super::endpoint::resolve_endpoint;
 use super::error::{ConfigError, Place, distance};
-use super::policy::attach_notify;
+use super::policy::{attach_notify, notify_queues};
 use super::queue::{QueueSources, resolve_queue};
-use super::raw::{QueueConfig, ServerConfig, WorkerConfig};
+use super::raw::{OutboundConfig, QueueConfig, ServerConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
 use super::source::resolve_source;
@@ -73,6 +74,7 @@ impl Settings {
         let listen = r.listen(&input.flags, config.listen)?;
         let admin_listen = r.admin_listen(config.admin_listen)?;
         let server = r.server(config.server)?;
+        let outbound = r.outbound(config.outbound)?;
         let retention = r.duration(
             "retention",
             None,
@@ -89,7 +91,8 @@ impl Settings {
             let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
             declared.push(resolve_source(&mut r, &name, source)?);
         }
-        let sources = QueueSources::read(&r, worker.concurrency, declared.clone())?;
+        let guard = Guard::new(outbound.clone());
+        let sources = QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone())?;
         let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
             let span = key.span();
@@ -100,6 +103,7 @@ impl Settings {
             wishes.extend(notify.map(|wish| (name.clone(), wish)));
             queues.insert(name, Arc::new(settings));
         }
+        notify_queues(&mut r, &sources, &mut queues, &wishes)?;
         attach_notify(&r, &mut queues, wishes)?;
         let mut schedules = Vec::new();
         for (key, schedule) in config.schedules {
@@ -125,11 +129,13 @@ impl Settings {
         let mut warnings = misspelt_names(r.env);
         warnings.extend(schedules.iter().filter_map(never_fires));
         warnings.extend(queues.values().filter_map(|queue| never_asks(queue)));
+        warnings.extend(queues.values().filter_map(|queue| unsigned(queue, &guard)));
         Ok(Settings {
             store,
             listen,
             admin_listen,
             server,
+            outbound,
             worker,
             retention,
             queues,
@@ -230,6 +236,16 @@ impl Resolver<'_> {
         let connections =
             self.integer("server.connections", None, &names, file.connections, number(usual), bounds)?;
         Ok(ServerSettings { hosts: hosts.value, connections: usize::try_from(connections).unwrap_or(usual) })
+    }
+
+    fn outbound(&mut self, file: OutboundConfig) -> Result<Allow, ConfigError> {
+        let found = match file.allow {
+            Some(written) => self.placed(written),
+            None => Found { value: Vec::new(), origin: Origin::Default, span: 0..0 },
+        };
+        let allow = Allow::parse(&found.value).map_err(|bad| self.error(&found, bad.to_string()))?;
+        self.note("outbound.allow", format!("{:?}", found.value), &found.origin);
+        Ok(allow)
     }
 
     fn worker(&mut self, flags: &Flags, file: WorkerConfig) -> Result<WorkerSettings, ConfigError> {
@@ -365,12 +381,30 @@ fn check_address(text: &str) -> Result<(), String> {
 
 /// A gate that nobody asks at would be ignored in silence.
 fn never_asks(queue: &QueueSettings) -> Option<String> {
-    let gate = queue.run.rules.during_run == DuringRun::Gate;
-    (gate && matches!(queue.handler, HandlerSettings::Exec(_))).then(|| {
+    let who = match queue.handler {
+        HandlerSettings::Exec(_) => "a program cannot ask at the gate, so",
+        HandlerSettings::Http(_) => "a service cannot ask at the gate, so unless it answers 409,",
+        HandlerSettings::Log | HandlerSettings::Pull => return None,
+    };
+    (queue.run.rules.during_run == DuringRun::Gate).then(|| {
         format!(
-            "queue {}: a program cannot ask at the gate, so with during_run = \"gate\" newer events wait for the next run \
-             as with \"queue\"; use \"interrupt\" to start over with them",
+            "queue {}: {who} with during_run = \"gate\" newer events wait for the next run as with \"queue\"; use \
+             \"interrupt\" to start over with them",
             queue.name
+        )
+    })
+}
+
+/// Whoever finds the URL of a service could send it batches of their own.
+fn unsigned(queue: &QueueSettings, guard: &Guard) -> Option<String> {
+    let HandlerSettings::Http(push) = &queue.handler else { return None };
+    let local = guard.meaning(&push.url).admit(&push.url).is_ok_and(|admitted| admitted.is_loopback());
+    (push.secrets.is_empty() && !local).then(|| {
+        format!(
+            "queue {}: what is sent to {} is not signed, so the service cannot tell it from a forgery; give secret_file or \
+             secret_env",
+            queue.name,
+            push.target()
         )
     })
 }

@@ -7,8 +7,8 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use super::raw::{
-    BreakerConfig, Config, EndpointConfig, ExecConfig, NotifyConfig, QueueConfig, RetryConfig,
-    ScheduleConfig, ServerConfig, SourceConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, EndpointConfig, HandlerParts, NotifyConfig, OutboundConfig, QueueConfig,
+    RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, WindowParts, WorkerConfig,
 };
 
 /// The JSON Schema of `quell.toml`, for editors.
@@ -28,11 +28,12 @@ pub fn reference() -> String {
     let mut page = String::new();
     page.push_str(&table::<Config>("Top level"));
     page.push_str(&table::<ServerConfig>("`[server]`"));
+    page.push_str(&table::<OutboundConfig>("`[outbound]`"));
     page.push_str(&table::<WorkerConfig>("`[worker]`"));
     page.push_str(&table::<QueueConfig>("`[queues.NAME]`"));
     page.push_str(&table::<WindowParts>("`window = { … }`"));
     page.push_str(&table::<RetryConfig>("`retry = { … }`"));
-    page.push_str(&table::<ExecConfig>("`handler = { … }`"));
+    page.push_str(&table::<HandlerParts>("`handler = { … }`"));
     page.push_str(&table::<NotifyConfig>("`notify = { … }`"));
     page.push_str(&table::<ScheduleConfig>("`[schedules.NAME]`"));
     page.push_str(&table::<SourceConfig>("`[sources.NAME]`"));

@@ -3,8 +3,8 @@
 //! The envelope goes to its standard input; the arguments are fixed by the configuration and no shell is involved, so
 //! nothing of an event is ever interpreted. The program sees an allow-list of our environment and the `QUELL_…`
 //! variables of its run. Exit code 0 is succeeded, 65 failed, anything else, a signal or the time limit is tried again
-//! (the lists are settings). The end of stderr is the error text; a last line of stdout that is a JSON object with
-//! `result`, `usage`, `retry_after_ms`, `source_fault` or `source_unused` is the report.
+//! (the lists are settings). The end of stderr is the error text; a last line of stdout that is a JSON object is the report
+//! (`report.rs`).
 //!
 //! The promise: the program never outlives its run. It has a process group of its own, which gets SIGTERM, a second of
 //! grace and SIGKILL at the time limit and when its work is not wanted any more (newer events interrupted the run, or an
@@ -27,9 +27,9 @@ use tokio::process::{ChildStdin, Command};
 use tokio::time::timeout;
 
 use quell_core::limits;
-use quell_core::outcome::{Outcome, Verdict, keep_tail};
-use quell_core::source::{FaultKind, SourceFault};
+use quell_core::outcome::{Outcome, keep_tail};
 
+use super::report;
 use crate::config::{DurationText, ExecSettings};
 use crate::handler::{Handler, Run};
 
@@ -205,7 +205,7 @@ impl Exec {
             }
             None => Outcome::retry(error_text(&signal_text(status), stderr)),
         };
-        reported(outcome, stdout)
+        report::add(outcome, stdout.trim_end().lines().next_back().unwrap_or(""))
     }
 }
 
@@ -307,41 +307,6 @@ fn signal_text(status: ExitStatus) -> String {
         return format!("killed by signal {signal}");
     }
     format!("ended without an exit code ({status})")
-}
-
-/// Adds what the last line of stdout reports. A line that is not a report is only output.
-fn reported(mut outcome: Outcome, stdout: &str) -> Outcome {
-    let last = stdout.trim_end().lines().next_back().unwrap_or("");
-    let Ok(serde_json::Value::Object(mut report)) = serde_json::from_str(last) else { return outcome };
-    if let Some(serde_json::Value::Object(usage)) = report.get("usage") {
-        outcome.usage =
-            usage.iter().filter_map(|(name, amount)| Some((name.clone(), amount.as_f64()?))).collect();
-    }
-    if let (Verdict::Retry { after }, Some(wish)) =
-        (&mut outcome.verdict, report.get("retry_after_ms").and_then(serde_json::Value::as_u64))
-    {
-        *after = Some(Duration::from_millis(wish).min(limits::RETRY_AFTER_MAX));
-    }
-    if let Some(fault) = report.get("source_fault").and_then(source_fault) {
-        outcome = outcome.source_fault(fault);
-    } else if report.get("source_unused") == Some(&serde_json::Value::Bool(true)) {
-        outcome = outcome.source_unused();
-    }
-    outcome.result = report.remove("result");
-    outcome.bounded()
-}
-
-/// `{"kind": "time_out", "retry_after_ms": 30000}`, or just `true`. A kind that is not known is still a fault.
-fn source_fault(report: &serde_json::Value) -> Option<SourceFault> {
-    if matches!(report, serde_json::Value::Null | serde_json::Value::Bool(false)) {
-        return None;
-    }
-    let kind = report.get("kind").cloned().and_then(|kind| serde_json::from_value(kind).ok());
-    let fault = SourceFault::new(kind.unwrap_or(FaultKind::Other));
-    match report.get("retry_after_ms").and_then(serde_json::Value::as_u64) {
-        Some(after) => Some(fault.retry_after(Duration::from_millis(after))),
-        None => Some(fault),
-    }
 }
 
 #[cfg(all(test, unix))]

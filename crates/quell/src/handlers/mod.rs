@@ -1,25 +1,59 @@
 //! The built-in handlers, and the way from a queue's settings to one.
 //!
-//! `log` writes a line and succeeds; `exec` starts a program for each batch. A queue with the handler `pull` has none
-//! here: workers elsewhere claim its lanes. Handlers written in Rust are given to the worker directly.
+//! `log` writes a line and succeeds; `exec` starts a program for each batch; `http` sends each batch to a service. A queue
+//! with the handler `pull` has none here: workers elsewhere claim its lanes. Handlers written in Rust are given to the
+//! worker directly.
 
 pub mod exec;
+pub mod http;
 pub mod log;
+mod report;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::HandlerSettings;
-use crate::handler::Handler;
+use quell_fetch::{CallError, Refused};
 
-/// The handler that a queue's settings name, or nothing for `pull`. `env` is the environment of this process, of which
-/// programs receive an allow-list.
-pub fn from_settings(settings: &HandlerSettings, env: &BTreeMap<String, String>) -> Option<Arc<dyn Handler>> {
-    match settings {
+use crate::config::{HandlerSettings, Settings};
+use crate::handler::Handler;
+use crate::outbound::Outbound;
+use crate::secrets::SecretError;
+
+/// Why settings that are good by themselves make no handler in this process.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandlerError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("the URL of the handler: {0}")]
+    Url(#[from] Refused),
+    #[error("the HTTP client cannot be made: {0}")]
+    Client(CallError),
+}
+
+/// The handler that a queue's settings name, or nothing for `pull`. `env` is the environment of this process, where
+/// secrets are found and of which programs receive an allow-list.
+pub fn from_settings(
+    settings: &HandlerSettings,
+    env: &BTreeMap<String, String>,
+    outbound: &Outbound,
+) -> Result<Option<Arc<dyn Handler>>, HandlerError> {
+    Ok(match settings {
         HandlerSettings::Log => Some(Arc::new(log::Log)),
         HandlerSettings::Pull => None,
         HandlerSettings::Exec(exec) => Some(Arc::new(exec::Exec::new(exec.clone(), env))),
-    }
+        HandlerSettings::Http(push) => Some(Arc::new(http::Push::from_settings(push, env, outbound)?)),
+    })
+}
+
+/// What would keep a worker with these settings and this environment from its start, in full sentences.
+pub fn problems(settings: &Settings, env: &BTreeMap<String, String>) -> Vec<String> {
+    let outbound = Outbound::new(settings.outbound.clone());
+    let problem = |queue: &crate::config::QueueSettings| {
+        let error = from_settings(&queue.handler, env, &outbound).err()?;
+        Some(format!("queue {}: {error}, so a worker with this environment does not start", queue.name))
+    };
+    settings.queues.values().filter_map(|queue| problem(queue)).collect()
 }
 
 #[cfg(test)]
@@ -29,9 +63,11 @@ mod tests {
 
     #[test]
     fn a_pull_queue_has_no_handler_here() {
-        let none = BTreeMap::new();
-        assert!(from_settings(&HandlerSettings::Pull, &none).is_none());
-        assert!(from_settings(&HandlerSettings::Log, &none).is_some());
-        assert!(from_settings(&HandlerSettings::Exec(ExecSettings::new(["true"])), &none).is_some());
+        let (none, outbound) = (BTreeMap::new(), Outbound::default());
+        let made = |settings: &HandlerSettings| from_settings(settings, &none, &outbound).unwrap().is_some();
+        assert!(!made(&HandlerSettings::Pull));
+        assert!(made(&HandlerSettings::Log));
+        assert!(made(&HandlerSettings::Exec(ExecSettings::new(["true"]))));
+        assert!(made(&HandlerSettings::Http(http::PushSettings::new("https://example.com/"))));
     }
 }

@@ -115,6 +115,7 @@ fn described(queue: &QueueSettings) -> String {
         HandlerSettings::Log => "log".to_owned(),
         HandlerSettings::Pull => "pull".to_owned(),
         HandlerSettings::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
+        HandlerSettings::Http(push) => format!("http {}", push.target()),
     };
     format!("{window}, handler {handler}")
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use quell_core::outcome::Verdict;
+
 use super::*;
 use crate::handler::sample_run;
 
