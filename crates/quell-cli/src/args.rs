@@ -129,6 +129,8 @@ pub(crate) enum Command {
     Serve(commands::serve::ServeArgs),
     /// Run workers only; with --until-idle, stop when nothing is left
     Work(commands::work::WorkArgs),
+    /// Like serve, with every batch sent to one address: for writing the other side
+    Listen(commands::listen::ListenArgs),
     /// Store one event, or many with --bulk
     Send(commands::send::SendArgs),
     /// List keys that have something to do
@@ -196,6 +198,7 @@ impl Command {
     pub(crate) fn log_level(&self) -> &'static str {
         match self {
             Command::Serve(_) | Command::Work(_) => "info",
+            Command::Listen(_) => "info,quell_server::hooks=debug",
             // It tells its own story, of which a reclaimed lease is a part and no warning.
             Command::Demo(_) | Command::DemoWorker(_) => "error",
             _ => "warn",

@@ -14,6 +14,7 @@ pub(crate) mod flush;
 pub(crate) mod init;
 pub(crate) mod lane;
 pub(crate) mod lanes;
+pub(crate) mod listen;
 pub(crate) mod pause;
 pub(crate) mod purge;
 pub(crate) mod redrive;
@@ -39,6 +40,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Init(args) => init::run(&args, global),
         Command::Serve(args) => serve::run(args, global).await,
         Command::Work(args) => work::run(args, global).await,
+        Command::Listen(args) => listen::run(args, global).await,
         Command::Send(args) => send::run(args, global).await,
         Command::Lanes(args) => lanes::run(&args, global).await,
         Command::Lane(args) => lane::run(&args, global).await,

@@ -10,6 +10,7 @@ mod confirm;
 mod context;
 mod failure;
 mod logging;
+mod outgoing;
 mod output;
 mod payload;
 mod progress;

@@ -23,6 +23,11 @@ const ID_BYTES_MAX: usize = 256;
 pub struct Standard;
 
 impl Standard {
+    /// The text of a secret made of these bytes, which nobody can guess.
+    pub fn new_secret(bytes: &[u8; 32]) -> String {
+        format!("whsec_{}", to_base64(bytes))
+    }
+
     /// The value of `webhook-signature`: one signature for each secret, so that a receiver may know any of them.
     pub fn signatures(secrets: &[Secret], id: &str, now: i64, body: &[u8]) -> String {
         let now = now.to_string();

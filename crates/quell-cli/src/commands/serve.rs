@@ -34,5 +34,5 @@ pub(crate) async fn run(args: ServeArgs, global: &Global) -> Result<u8, Failure>
     if no_work && staff.processes > 1 {
         return Err(Failure::new(failure::USAGE, "--processes is for workers, and --no-work wants none"));
     }
-    work::employ(staff, Task::Serve { listen, no_work }, global).await
+    work::employ(staff, Task::Serve { listen, no_work, forwarding: None }, global).await
 }

@@ -1,22 +1,20 @@
 //! `quell trigger`: sends a webhook as its provider would, signed with the endpoint's own secret, to try an endpoint out.
 
-use std::time::Duration;
-
 use clap::Args;
 use quell::clock::{RealTime, Time};
 use quell::config::{EndpointSettings, Flags};
 use quell::endpoints::{self, ReadyEndpoint};
-use quell::fetch::{Allow, Call, Guard, Http, HttpSettings};
+use quell::fetch::{Call, Http};
 use quell::webhook::Proof;
 use serde_json::Value;
 
 use crate::args::{Form, Global};
 use crate::context;
 use crate::failure::{self, Failure};
+use crate::outgoing;
 use crate::output::{self, Columns, cell};
 use crate::times;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_CHARS: usize = 500;
 
 /// A webhook to try.
@@ -139,7 +137,7 @@ pub(crate) async fn run(args: TriggerArgs, global: &Global) -> Result<u8, Failur
         Some(url) => url.clone(),
         None => format!("http://{}/hooks/{}", reachable(&loaded.settings.listen), endpoint.settings.name),
     };
-    let http = client(&url)?;
+    let http = outgoing::client(&url)?;
     let mut worst = 0;
     for _ in 0..args.count {
         let delivery = Made::new(endpoint, fixture, body, &args)?;
@@ -206,21 +204,6 @@ fn choose<'a>(
 /// An address that everybody can be reached at is no address to go to.
 fn reachable(listen: &str) -> String {
     listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
-}
-
-/// Whoever types the address means it.
-fn client(url: &str) -> Result<Http, Failure> {
-    let bad = |error: String| Failure::new(failure::USAGE, format!("{url:?} cannot be sent to: {error}"));
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let port = if url.starts_with("https") { 443 } else { 80 };
-    let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let target = if has_port { place.to_owned() } else { format!("{place}:{port}") };
-    let allow = Allow::parse([target]).map_err(|error| bad(error.to_string()))?;
-    let guard = Guard::new(allow);
-    guard.admit(url).map_err(|error| bad(error.to_string()))?;
-    let settings = HttpSettings { timeout: TIMEOUT, ..HttpSettings::default() };
-    Http::new(guard, &settings).map_err(|error| bad(error.to_string()))
 }
 
 /// A delivery that is ready to go.

@@ -4,6 +4,7 @@
 //! their leases expire, and ends with 130 or 143. With `--processes N` this process works too and looks after N - 1
 //! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
 
+mod forward;
 mod http;
 mod processes;
 mod show;
@@ -26,6 +27,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 
+pub(crate) use forward::Forwarding;
 use http::Http;
 use processes::Processes;
 use show::Show;
@@ -74,10 +76,17 @@ pub(crate) enum Task {
     /// Workers alone; with `until_idle` they stop when nothing is left.
     Work { until_idle: bool },
     /// HTTP, and workers beside it unless `no_work`.
-    Serve { listen: Option<String>, no_work: bool },
+    Serve { listen: Option<String>, no_work: bool, forwarding: Option<Forwarding> },
 }
 
 impl Task {
+    fn forwarding(&self) -> Option<&Forwarding> {
+        match self {
+            Task::Serve { forwarding, .. } => forwarding.as_ref(),
+            Task::Work { .. } => None,
+        }
+    }
+
     fn until_idle(&self) -> bool {
         matches!(self, Task::Work { until_idle: true })
     }
@@ -109,12 +118,12 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     };
     let works = !matches!(task, Task::Serve { no_work: true, .. });
     let worker = match works {
-        true => Some(hire(&engine, &loaded, &staff, task.until_idle(), global.log_format)?),
+        true => Some(hire(&engine, &loaded, &staff, &task, global.log_format)?),
         false => None,
     };
     let processes = Processes::start(&staff, task.until_idle(), global)?;
     if !staff.looked_after {
-        start::tell(&engine, &loaded, worker.as_ref(), http.as_ref(), &staff, task.until_idle(), global);
+        start::tell(&engine, &loaded, worker.as_ref(), http.as_ref(), &staff, &task, global);
     }
     let mut abandoned_by_parent = staff.looked_after.then(parent_gone);
 
@@ -178,25 +187,27 @@ fn hire(
     engine: &Engine,
     loaded: &Loaded,
     staff: &Staff,
-    until_idle: bool,
+    task: &Task,
     log_format: LogFormat,
 ) -> Result<Worker, Failure> {
     let settings = engine.settings();
     let queues = staff.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
     let mut options = WorkerOptions {
         tenant: staff.tenant.as_deref().map(Tenant::new).transpose()?,
-        until_idle,
+        until_idle: task.until_idle(),
         env: loaded.env.clone(),
         ..WorkerOptions::default()
     };
-    // A program that reads the log as JSON gets the batches there, too; people get a line on stdout.
-    if log_format == LogFormat::Text {
+    let named = queues.iter().filter_map(|name| settings.queue(name));
+    let all = settings.queues.values().cloned().chain(settings.default_queue.clone()).chain(named);
+    if let Some(forwarding) = task.forwarding() {
+        let forward = OwnHandler { handler: forwarding.handler(), time_limit: None };
+        options.handlers = all.map(|queue| (queue.name.clone(), forward.clone())).collect();
+    } else if log_format == LogFormat::Text {
+        // A program that reads the log as JSON gets the batches there, too; people get a line on stdout.
         let show = OwnHandler { handler: Arc::new(Show { payloads: staff.show_payloads }), time_limit: None };
-        let named = queues.iter().filter_map(|name| settings.queue(name));
-        let all = settings.queues.values().cloned().chain(settings.default_queue.clone());
-        for queue in all.chain(named).filter(|queue| queue.handler == HandlerSettings::Log) {
-            options.handlers.insert(queue.name.clone(), show.clone());
-        }
+        let logged = all.filter(|queue| queue.handler == HandlerSettings::Log);
+        options.handlers = logged.map(|queue| (queue.name.clone(), show.clone())).collect();
     }
     options.queues = queues;
     Ok(Worker::new(engine.clone(), options)?)

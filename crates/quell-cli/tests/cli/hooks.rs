@@ -1,8 +1,12 @@
 //! Webhooks from the command line: `trigger`, `deliveries`, `tail`, and what `serve` says of endpoints.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+
 use serde_json::Value;
 
-use crate::support::{Folder, Process, http, items, until};
+use crate::support::{Folder, PATIENCE, Process, http, items, until};
 
 const CONFIG: &str = r#"
 [queues.builds]
@@ -114,6 +118,62 @@ fn what_can_be_triggered_is_listed_and_what_cannot_is_told() {
     folder.quell(&["trigger", "github/push", "--url", "ftp://x/"]).exits(2).complains("cannot be sent to");
     let nobody = ["trigger", "github/push", "--url", "http://127.0.0.1:9/hooks/github"];
     folder.quell(&nobody).exits(1).complains("is `quell serve` running?");
+}
+
+/// Answers these statuses, one after the other, and tells what it was asked.
+fn receiver(statuses: &'static [u16]) -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, heard) = channel();
+    std::thread::spawn(move || {
+        for status in statuses {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut text, mut length) = (String::new(), 0);
+            while reader.read_line(&mut text).unwrap() > 2 {
+                let last = text.lines().last().unwrap_or_default().to_ascii_lowercase();
+                if let Some(value) = last.strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let _ = tell.send(text + &String::from_utf8(body).unwrap());
+            let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (format!("http://{address}/batch"), heard)
+}
+
+#[test]
+fn listen_sends_every_batch_to_one_address_and_tells_what_it_answered() {
+    let folder = folder();
+    folder.write(
+        "quell.toml",
+        &CONFIG.replace("[endpoints", "retry = { base = \"10ms\" }\nhandler = \"pull\"\n[endpoints"),
+    );
+    let (url, heard) = receiver(&[503, 200]);
+    let mut listen = folder.start(&["listen", "--forward-to", &url]);
+    let address = listen.http_address();
+    listen.line("every batch goes to http://127.0.0.1:");
+    listen.line("signed with whsec_");
+    folder.quell(&["trigger", "github/push", "--count", "2", "--url", &hook(&address)]).ok();
+    listen.line("builds/example/coin-shop → 2 events");
+    let first = heard.recv_timeout(PATIENCE).unwrap();
+    let second = heard.recv_timeout(PATIENCE).unwrap();
+    listen.line("attempt 2: succeeded after");
+    for request in [&first, &second] {
+        assert!(request.starts_with("POST /batch HTTP/1.1"), "{request}");
+        for part in
+            ["webhook-signature: v1,", "quell-key: example%2Fcoin-shop", "traceparent: 00-", "\"events\":["]
+        {
+            assert!(request.contains(part), "no {part} in {request}");
+        }
+    }
+    listen.stop();
+    folder.quell(&["listen", "--forward-to", "file:///x"]).exits(2).complains("cannot be sent to");
+    folder.quell(&["listen"]).exits(2).complains("--forward-to");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use quell::quell_core::store::Durability;
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, Worker};
 
-use super::{Http, Staff};
+use super::{Http, Staff, Task};
 use crate::args::Global;
 use crate::context::Loaded;
 use crate::output;
@@ -20,7 +20,7 @@ pub(super) fn tell(
     worker: Option<&Worker>,
     http: Option<&Http>,
     staff: &Staff,
-    until_idle: bool,
+    task: &Task,
     global: &Global,
 ) {
     let settings = engine.settings();
@@ -44,9 +44,15 @@ pub(super) fn tell(
             say(if place == 0 { "hooks" } else { "" }, text);
         }
     }
+    if let Some(forwarding) = task.forwarding() {
+        say("forward", format!("every batch goes to {}", forwarding.url.cyan()));
+        if let Some(secret) = &forwarding.shown {
+            say("", format!("signed with {secret}, for this run alone"));
+        }
+    }
     let mut example = http.map(|_| "hello".to_owned()).filter(|_| loaded.file.is_none());
     if let Some(worker) = worker {
-        let (queues, first) = queues(loaded, worker, engine);
+        let (queues, first) = queues(loaded, worker, engine, task.forwarding().is_some());
         example = example.or(first);
         for (place, text) in queues.into_iter().enumerate() {
             say(if place == 0 { "queues" } else { "" }, text);
@@ -60,7 +66,7 @@ pub(super) fn tell(
     } else {
         say("worker", "none: `quell work` runs the handlers elsewhere".to_owned());
     }
-    if until_idle {
+    if task.until_idle() {
         return;
     }
     if let Some(queue) = example {
@@ -81,7 +87,13 @@ fn version() -> &'static str {
 }
 
 /// The queues in words, a line each, and one to try.
-fn queues(loaded: &Loaded, worker: &Worker, engine: &Engine) -> (Vec<String>, Option<String>) {
+fn queues(
+    loaded: &Loaded,
+    worker: &Worker,
+    engine: &Engine,
+    forwarded: bool,
+) -> (Vec<String>, Option<String>) {
+    let described = |queue: &QueueSettings| described(queue, forwarded);
     let settings = engine.settings();
     let Some(names) = worker.queues() else {
         let Some(any) = &settings.default_queue else { return (vec!["none".to_owned()], None) };
@@ -103,7 +115,7 @@ fn queues(loaded: &Loaded, worker: &Worker, engine: &Engine) -> (Vec<String>, Op
 }
 
 /// `quiet 1s up to 10s, handler log`
-fn described(queue: &QueueSettings) -> String {
+fn described(queue: &QueueSettings, forwarded: bool) -> String {
     let window = match queue.append.window.policy {
         WindowPolicy::None => "no window".to_owned(),
         WindowPolicy::Fixed { wait } => format!("fixed {}", DurationText::show(wait)),
@@ -112,6 +124,7 @@ fn described(queue: &QueueSettings) -> String {
         }
     };
     let handler = match &queue.handler {
+        _ if forwarded => return window,
         HandlerSettings::Log => "log".to_owned(),
         HandlerSettings::Pull => "pull".to_owned(),
         HandlerSettings::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
