@@ -51,7 +51,8 @@ impl Scheme for Bearer {
 
     fn sign(&self, secret: &Secret, _id: &str, _now: i64, _body: &[u8]) -> Vec<(String, String)> {
         let token = String::from_utf8_lossy(secret.bytes());
-        let value = if self.header == "authorization" { format!("Bearer {token}") } else { token.into_owned() };
+        let value =
+            if self.header == "authorization" { format!("Bearer {token}") } else { token.into_owned() };
         vec![(self.header.clone(), value)]
     }
 }

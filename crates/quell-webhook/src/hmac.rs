@@ -11,7 +11,8 @@ use crate::secret::Secret;
 
 /// HMAC-SHA256 over the parts, one after the other.
 pub(crate) fn sha256(secret: &Secret, parts: &[&[u8]]) -> Vec<u8> {
-    let mut mac = ::hmac::Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("HMAC takes keys of any length");
+    let mut mac =
+        ::hmac::Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("HMAC takes keys of any length");
     for part in parts {
         mac.update(part);
     }

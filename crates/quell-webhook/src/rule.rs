@@ -89,7 +89,8 @@ mod tests {
             assert_eq!(parsed, rule);
             assert_eq!(Rule::parse(&parsed.to_string()), Ok(parsed));
         }
-        for bad in ["a/b", "/a~2", "/a~", "header:", "header:a b", "header:ä", "text:", "query:x", "header"] {
+        for bad in ["a/b", "/a~2", "/a~", "header:", "header:a b", "header:ä", "text:", "query:x", "header"]
+        {
             assert!(Rule::parse(bad).is_err(), "{bad}");
         }
     }

@@ -195,8 +195,6 @@ pub trait Scheme: fmt::Debug + Send + Sync {
 /// 16 characters of a random text have more than 64 bits.
 const SECRET_BYTES_MIN: usize = 16;
 
-
-
 /// The schemes that endpoints can name.
 #[derive(Clone)]
 pub struct Schemes(BTreeMap<&'static str, Arc<dyn Scheme>>);

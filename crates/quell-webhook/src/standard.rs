@@ -26,8 +26,7 @@ impl Standard {
     /// The value of `webhook-signature`: one signature for each secret, so that a receiver may know any of them.
     pub fn signatures(secrets: &[Secret], id: &str, now: i64, body: &[u8]) -> String {
         let now = now.to_string();
-        let one =
-            |secret: &Secret| format!("v1,{}", to_base64(&sha256(secret, &signed(id, &now, body))));
+        let one = |secret: &Secret| format!("v1,{}", to_base64(&sha256(secret, &signed(id, &now, body))));
         secrets.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 }

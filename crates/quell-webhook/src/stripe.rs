@@ -26,9 +26,8 @@ impl Scheme for Stripe {
 
     fn verify(&self, delivery: &Delivery<'_>, check: &Check<'_>) -> Result<usize, Refusal> {
         let given = delivery.header(SIGNATURE, Because::MissingSignature)?;
-        let malformed = |detail: &str| {
-            Refusal::new(Because::MalformedSignature, format!("{SIGNATURE} {detail}"))
-        };
+        let malformed =
+            |detail: &str| Refusal::new(Because::MalformedSignature, format!("{SIGNATURE} {detail}"));
         let (mut time, mut v1) = (None, Vec::new());
         for part in given.split(',') {
             match part.trim().split_once('=') {

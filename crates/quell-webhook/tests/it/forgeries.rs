@@ -6,15 +6,16 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 use quell_webhook::{
-    Because, Bearer, Delivery, Encoding, Endpoint, Hmac, Proof, Rules, Scheme, Schemes, Secret,
+    Bearer, Because, Delivery, Encoding, Endpoint, Hmac, Proof, Rules, Scheme, Schemes, Secret,
 };
 
 const NOW: i64 = 1_760_000_000;
 
 fn schemes() -> Vec<Arc<dyn Scheme>> {
     let known = Schemes::built_in();
-    let mut all: Vec<Arc<dyn Scheme>> =
-        ["standard", "github", "stripe", "slack", "hmac", "bearer"].map(|name| known.get(name).unwrap()).into();
+    let mut all: Vec<Arc<dyn Scheme>> = ["standard", "github", "stripe", "slack", "hmac", "bearer"]
+        .map(|name| known.get(name).unwrap())
+        .into();
     all.push(Arc::new(Hmac {
         header: "x-mac".into(),
         prefix: "mac:".into(),
@@ -96,7 +97,8 @@ proptest! {
 fn a_time_is_good_to_the_second_and_only_where_it_is_signed() {
     for scheme in schemes() {
         let endpoint = endpoint(&scheme, vec![secret(b'o')]);
-        let timed = signed(&scheme, &secret(b'o'), NOW, b"{}") != signed(&scheme, &secret(b'o'), NOW + 1, b"{}");
+        let timed =
+            signed(&scheme, &secret(b'o'), NOW, b"{}") != signed(&scheme, &secret(b'o'), NOW + 1, b"{}");
         for (sent, wanted) in [
             (NOW - 300, Ok(0)),
             (NOW - 301, Err(Because::Stale)),
