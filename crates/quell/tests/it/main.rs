@@ -8,13 +8,21 @@ mod copying;
 mod copying_servers;
 mod examples;
 mod following;
+#[path = "../../../quell-fetch/tests/it/forbidden.rs"]
+mod forbidden;
 mod giving_way;
 mod idle;
 mod idle_sqlite;
 mod lanes;
 mod leases;
+#[path = "../../../quell-fetch/tests/it/names.rs"]
+mod names;
 mod operating;
 mod outcomes;
+mod push;
+mod push_hostile;
+mod push_worker;
+mod receiver;
 mod schedules;
 mod shelves;
 mod sources;
