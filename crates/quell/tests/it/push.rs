@@ -216,7 +216,7 @@ async fn retry_after_is_honoured_within_a_second_and_an_hour() {
         ("99999999999999999999999999", Some(3600)),
         ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
         ("Sun, 06 Nov 1994 08:49:00 GMT", Some(1)),
-        ("Fri, 31 Dec 2199 23:59:59 GMT", Some(3600)),
+        ("Tue, 31 Dec 2199 23:59:59 GMT", Some(3600)),
         ("soon", None),
         ("1.5", None),
     ] {

@@ -109,7 +109,7 @@ async fn a_service_gives_way_with_409_if_there_is_something_newer() {
     until("it waits", async || run_of(&engine, &alone).await.row.error.is_some()).await;
     let run = run_of(&engine, &alone).await.row;
     assert_eq!(run.error.as_deref(), Some("the service answered 409 Conflict: there is something newer"));
-    assert_eq!((run.state, run.attempts), (RunState::Pending, 1), "nothing to give way to: tried again");
+    assert_eq!((run.state, run.attempts), (RunState::Retryable, 1), "nothing to give way to: tried again");
     worker.stop().await;
 }
 
