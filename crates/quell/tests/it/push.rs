@@ -1,5 +1,7 @@
 //! The handler `http` against a service on this machine: what it sends, and what it makes of the answer.
 
+#![expect(clippy::unwrap_used, reason = "what a test builds for itself is there, or the test fails")]
+
 use std::time::Duration;
 
 use quell::fetch::{Allow, Guard, Http, HttpSettings};

@@ -1,6 +1,8 @@
 //! The handler `http` and what is hostile: addresses inside, redirects, answers without end. Nothing inside is connected to,
 //! and nothing outside makes a worker wait or swell.
 
+#![expect(clippy::unwrap_used, reason = "what a test builds for itself is there, or the test fails")]
+
 use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Workers whose queues are handled by a service, and services that are told how runs ended: from `quell.toml` to the
 //! request, over the memory store and over SQLite, in real time.
 
+#![expect(clippy::unwrap_used, reason = "what a test builds for itself is there, or the test fails")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
