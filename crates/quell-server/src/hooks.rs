@@ -64,6 +64,20 @@ impl Hooks {
         self.endpoints.keys().map(String::as_str)
     }
 
+    /// As much as the payload of any of their queues may have. It is the same for every name: a bound of its own would tell
+    /// that there is such an endpoint.
+    fn body_bytes(&self, engine: &Engine) -> usize {
+        let queues = self.endpoints.values().filter_map(|one| engine.settings().queue(&one.settings.queue));
+        queues.map(|queue| queue.append.payload_bytes).fold(limits::HOOK_BODY_BYTES, usize::max)
+    }
+
+    /// Whether a text has the token of an endpoint in it: sent to the wrong place, it is not kept either.
+    fn is_token(&self, text: &str) -> bool {
+        let bearers = self.endpoints.values().filter(|one| one.settings.scheme.proof() == Proof::Bearer);
+        let mut tokens = bearers.flat_map(|one| &one.proofs.secrets);
+        tokens.any(|token| std::str::from_utf8(token.bytes()).is_ok_and(|token| text.contains(token)))
+    }
+
     /// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.
     pub(crate) fn open(endpoints: &[ReadyEndpoint]) -> Option<&str> {
         let open =
@@ -109,33 +123,36 @@ pub(crate) async fn hook(
     }
     let (parts, sent) = request.into_parts();
     let endpoint = app.hooks.get(&name);
-    let most = endpoint.map_or(limits::HOOK_BODY_BYTES, |endpoint| body_bytes(&app, endpoint));
     // The body is read before anything is decided: how long this takes says nothing about who is known here.
     let whole = Request::from_parts(parts.clone(), sent);
-    let (bytes, unread) = match body::read(whole, most).await {
+    let (bytes, unread) = match body::read(whole, app.hooks.body_bytes(&app.engine)).await {
         Ok(bytes) => (bytes, None),
         Err(problem) => (Bytes::new(), Some(problem)),
     };
-    let arrived = Arrived { name: &name, parts: &parts, body: &bytes, at: app.wall() };
+    let arrived =
+        Arrived { name: &name, parts: &parts, body: &bytes, unread: unread.is_some(), at: app.wall() };
     let received = match (endpoint, unread) {
         (_, Some(problem)) => Received::failed(problem, false),
         (None, None) => unknown(&app, &arrived),
-        (Some(endpoint), None) => match waiting(&app, endpoint).await {
-            Err(problem) => Received::failed(problem, false),
-            Ok(()) => receive::receive(&app.engine, endpoint, &arrived.sent()).await,
-        },
+        (Some(endpoint), None) => receive(&app, endpoint, &arrived.sent()).await,
     };
-    let record = arrived.record(&app.engine, endpoint, &received);
+    let record = arrived.record(&app, endpoint, &received);
     count(endpoint, &record);
     let response = answer(endpoint, &received, &record);
     app.hooks.recorder.keep(record);
     response
 }
 
-/// As much as the payload of its queue may have, and something for what is not payload.
-fn body_bytes(app: &App, endpoint: &ReadyEndpoint) -> usize {
-    let queue = app.engine.settings().queue(&endpoint.settings.queue);
-    queue.map_or(0, |queue| queue.append.payload_bytes).max(limits::HOOK_BODY_BYTES)
+/// That its queue is full is told only to those who have proven themselves.
+async fn receive(app: &App, endpoint: &ReadyEndpoint, sent: &Sent<'_>) -> Received {
+    let secret = match receive::prove(endpoint, sent) {
+        Ok(secret) => secret,
+        Err(received) => return received,
+    };
+    match waiting(app, endpoint).await {
+        Ok(()) => receive::take(&app.engine, endpoint, &sent.delivery(), secret, None).await,
+        Err(problem) => Received::failed(problem, true),
+    }
 }
 
 async fn waiting(app: &App, endpoint: &ReadyEndpoint) -> Answer<()> {
@@ -161,6 +178,8 @@ struct Arrived<'a> {
     name: &'a str,
     parts: &'a Parts,
     body: &'a [u8],
+    /// The body was not taken.
+    unread: bool,
     at: Timestamp,
 }
 
@@ -179,15 +198,14 @@ impl Arrived<'_> {
         }
     }
 
-    fn record(
-        &self,
-        engine: &Engine,
-        endpoint: Option<&ReadyEndpoint>,
-        received: &Received,
-    ) -> DeliveryRecord {
+    fn record(&self, app: &App, endpoint: Option<&ReadyEndpoint>, received: &Received) -> DeliveryRecord {
         let from = self.parts.extensions.get::<Peer>().map(|peer| peer.0.ip().to_string());
-        let id = engine.delivery_id();
-        let record = receive::record(id, self.name, endpoint, &self.sent(), received);
+        let id = app.engine.delivery_id();
+        let mut record = receive::record(id, self.name, endpoint, &self.sent(), received);
+        record.body_is_cut |= self.unread;
+        for (_, value) in record.headers.iter_mut().filter(|(_, value)| app.hooks.is_token(value)) {
+            receive::REDACTED.clone_into(value);
+        }
         DeliveryRecord { from, ..record }
     }
 }

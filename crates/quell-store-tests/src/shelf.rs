@@ -76,9 +76,11 @@ pub async fn shelves_do_not_know_of_one_another(world: &dyn World) {
     let store = world.store();
     put_document(&*store, Shelf::Tokens, "x", json!("token"), None).await;
     put_document(&*store, Shelf::Workers, "x", json!("worker"), None).await;
+    put_document(&*store, Shelf::Deliveries, "x", json!("delivery"), None).await;
     assert!(remove_document(&*store, Shelf::Tokens, "x").await);
     assert_eq!(documents(&*store, Shelf::Tokens).await, []);
     assert_eq!(documents(&*store, Shelf::Workers).await[0].body, json!("worker"));
+    assert_eq!(documents(&*store, Shelf::Deliveries).await[0].body, json!("delivery"));
 }
 
 pub async fn only_the_first_of_a_name_may_be_put_as_new(world: &dyn World) {
@@ -204,13 +206,17 @@ pub async fn a_document_over_a_limit_is_refused_and_nothing_is_stored(world: &dy
     }
     let action = ShelfAction::Remove { name: long };
     refused(store.shelf(ShelfRequest { shelf: Shelf::Tokens, action }).await, ErrorKind::Invalid);
-    let large = json!("x".repeat(limits::SHELF_BODY_BYTES_MAX));
-    refused(put("large".into(), large, None).await, ErrorKind::Limit);
+    for shelf in Shelf::ALL {
+        let large = json!("x".repeat(shelf.body_bytes_max() - 1));
+        refused(try_put_document(&*store, shelf, "large", large, None).await, ErrorKind::Limit);
+    }
     let longer = limits::SHELF_TTL_MAX + secs(1);
     refused(put("late".into(), json!(1), Some(longer)).await, ErrorKind::Limit);
     let deep = (0..limits::SHELF_BODY_DEPTH_MAX).fold(json!([]), |inner, _| json!([inner]));
     refused(put("deep".into(), deep, None).await, ErrorKind::Invalid);
-    assert_eq!(documents(&*store, Shelf::Tokens).await, []);
+    for shelf in Shelf::ALL {
+        assert_eq!(documents(&*store, shelf).await, [], "{}", shelf.as_str());
+    }
 }
 
 pub async fn names_and_json_survive_exactly(world: &dyn World) {
@@ -237,6 +243,17 @@ pub async fn names_and_json_survive_exactly(world: &dyn World) {
     assert_eq!(found, expected);
     for name in odd {
         assert!(remove_document(&*store, Shelf::Tokens, name).await, "{name:?}");
+    }
+    // Each shelf takes what its documents need, to the last byte: of plain text, of wide characters, and of escapes.
+    for shelf in Shelf::ALL {
+        let room = shelf.body_bytes_max() - 2;
+        let texts = ["x".repeat(room), "\u{1f40c}".repeat(room / 4), "\u{0}".repeat(room / 6)];
+        for (n, text) in texts.iter().enumerate() {
+            put_document(&*store, shelf, &format!("full {n}"), json!(text), None).await;
+        }
+        let found = documents(&*store, shelf).await;
+        let bodies: Vec<&str> = found.iter().filter_map(|document| document.body.as_str()).collect();
+        assert!(bodies == texts, "{} gives back something else", shelf.as_str());
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Because {
     Future,
     /// A page in a browser sent it, to an endpoint without any proof.
     FromBrowser,
+    /// It is no POST, and no question that the scheme answers.
+    WrongMethod,
     /// From here on it is proven. The body is not what the endpoint takes.
     Unreadable,
     /// The rule of the endpoint finds no key in it.
@@ -49,6 +51,7 @@ impl Because {
             Because::Stale => "stale",
             Because::Future => "future",
             Because::FromBrowser => "from_browser",
+            Because::WrongMethod => "wrong_method",
             Because::Unreadable => "unreadable",
             Because::NoKey => "no_key",
             Because::Unusable => "unusable",
@@ -87,6 +90,7 @@ mod tests {
             Because::Stale,
             Because::Future,
             Because::FromBrowser,
+            Because::WrongMethod,
             Because::Unreadable,
             Because::NoKey,
             Because::Unusable,
@@ -94,6 +98,6 @@ mod tests {
         for because in all {
             assert_eq!(serde_json::to_value(because).unwrap(), because.as_str());
         }
-        assert_eq!(all.iter().filter(|because| because.is_unproven()).count(), 9);
+        assert_eq!(all.iter().filter(|because| because.is_unproven()).count(), 10);
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use http::HeaderName;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::content::Content;
 use crate::scheme::Delivery;
@@ -49,15 +49,21 @@ impl Rule {
         let found = match self {
             Rule::Pointer(pointer) => match content.value().pointer(pointer)? {
                 Value::String(text) => text.clone(),
-                Value::Number(number) => number.to_string(),
+                Value::Number(number) if is_exact(number) => number.to_string(),
                 Value::Bool(truth) => truth.to_string(),
-                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+                Value::Null | Value::Array(_) | Value::Object(_) | Value::Number(_) => return None,
             },
             Rule::Header(name) => delivery.headers.get(name)?.to_str().ok()?.to_owned(),
             Rule::Text(word) => word.clone(),
         };
         Some(found).filter(|text| !text.is_empty())
     }
+}
+
+/// Beyond 64 bits, and beyond 53 with a point or an exponent, several numbers are read as the same one: two events would have
+/// one id.
+fn is_exact(number: &Number) -> bool {
+    !number.is_f64() || number.as_f64().is_some_and(|number| number.abs() < 9_007_199_254_740_992.0)
 }
 
 impl fmt::Display for Rule {
@@ -100,13 +106,16 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-id", "7".parse().unwrap());
         headers.insert("x-empty", "".parse().unwrap());
-        let body = br#"{"s":"x","n":7,"f":1.5,"t":true,"nothing":null,"list":[1],"o":{"in":"side"},"e":"","a/b":"c"}"#;
+        let body = br#"{"s":"x","n":7,"f":1.5,"large":18446744073709551615,"larger":18446744073709551616,"exponent":1e16,"t":true,"nothing":null,"list":[1],"o":{"in":"side"},"e":"","a/b":"c"}"#;
         let delivery = Delivery { method: &Method::POST, target: "/", headers: &headers, body };
         let content = Content::of(&delivery).unwrap();
         for (rule, found) in [
             ("/s", Some("x")),
             ("/n", Some("7")),
             ("/f", Some("1.5")),
+            ("/large", Some("18446744073709551615")),
+            ("/larger", None),
+            ("/exponent", None),
             ("/t", Some("true")),
             ("/o/in", Some("side")),
             ("/a~1b", Some("c")),

@@ -205,7 +205,7 @@ const SECRET_BYTES_MIN: usize = 16;
 pub struct Schemes(BTreeMap<&'static str, Arc<dyn Scheme>>);
 
 impl Schemes {
-    /// Those of this crate, without `hmac`, which needs settings of its own.
+    /// Those of this crate; `hmac` and `bearer` as they are without settings of their own.
     pub fn built_in() -> Self {
         let mut schemes = Schemes(BTreeMap::new());
         schemes.add(Arc::new(standard::Standard));

@@ -20,13 +20,13 @@ use crate::engine::Engine;
 const PLACES: usize = 128;
 /// What a record may have of a body; with the rest of it and the escapes of JSON it stays within a document of the shelf.
 const BODY_BYTES_MAX: usize = 36 * 1024;
-/// Headers that are kept of a delivery, and how much of each.
-const HEADERS_MAX: usize = 48;
-const HEADER_NAME_BYTES_MAX: usize = 64;
-const HEADER_BYTES_MAX: usize = 256;
+/// Headers as a whole: the head of almost any request.
+const HEADERS_BYTES_MAX: usize = 15 * 1024;
 const TARGET_BYTES_MAX: usize = 1024;
-/// Events that are named in a record.
-const EVENTS_MAX: usize = 20;
+/// Longer than any endpoint's name, so that what a stranger asked for never becomes one.
+const ENDPOINT_BYTES_MAX: usize = 128;
+/// Events that are named in a record, as a whole: one of any key and id always is.
+const EVENTS_BYTES_MAX: usize = 6 * 1024;
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +64,9 @@ pub struct DeliveryRecord {
     /// How its sender proved itself, or should have.
     pub scheme: String,
     pub received_at: Timestamp,
+    /// When it first came, of one that was sent in again: its signature is judged by that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_at: Option<Timestamp>,
     /// The address that sent it.
     pub from: Option<String>,
     pub method: String,
@@ -71,13 +74,16 @@ pub struct DeliveryRecord {
     pub target: String,
     /// Names and values, confidential ones replaced by `[redacted]`.
     pub headers: Vec<(String, String)>,
+    /// Whether there were more than are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub headers_are_cut: bool,
     /// As it came; base64 if it is not UTF-8.
     pub body: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub body_is_base64: bool,
     /// How many bytes came.
     pub body_bytes: usize,
-    /// Whether only the beginning was kept.
+    /// Whether only the beginning was kept, or nothing of a body that was too large to be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub body_is_cut: bool,
     pub verdict: DeliveryVerdict,
@@ -121,25 +127,33 @@ pub struct DeliveredEvent {
 impl DeliveryRecord {
     /// Whether it can be sent in again from here: all of it is kept, and what is kept proves it.
     pub fn is_whole(&self) -> bool {
-        !self.body_is_cut
+        !self.body_is_cut && !self.headers_are_cut
     }
 
     /// Within the bounds of a record.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        self.headers.truncate(HEADERS_MAX);
-        for (name, value) in &mut self.headers {
-            shorten(name, HEADER_NAME_BYTES_MAX);
-            shorten(value, HEADER_BYTES_MAX);
-        }
+        // A header is kept whole or not at all: with a part of it, a replay would find another key or a wrong signature.
+        self.headers_are_cut |= keep_within(&mut self.headers, HEADERS_BYTES_MAX);
+        keep_within(&mut self.events, EVENTS_BYTES_MAX);
+        shorten(&mut self.endpoint, ENDPOINT_BYTES_MAX);
         shorten(&mut self.target, TARGET_BYTES_MAX);
-        self.events.truncate(EVENTS_MAX);
         if let Some(detail) = &mut self.detail {
             shorten(detail, limits::ERROR_BYTES_MAX);
         }
         self.body_is_cut |= shorten(&mut self.body, BODY_BYTES_MAX);
         self
     }
+}
+
+/// Keeps the first ones that have so many bytes in JSON together; true when some were left out.
+fn keep_within<T: Serialize>(list: &mut Vec<T>, most: usize) -> bool {
+    let (all, mut taken) = (list.len(), 0);
+    list.retain(|one| {
+        taken += serde_json::to_string(one).map_or(0, |text| text.len() + 1);
+        taken <= most
+    });
+    list.len() < all
 }
 
 /// Cuts by the length that the text has in JSON, where escapes make it longer; true when something was cut off.
@@ -233,10 +247,12 @@ mod tests {
             endpoint: "github".into(),
             scheme: "github".into(),
             received_at: Timestamp::from_millis(0),
+            first_at: None,
             from: None,
             method: "POST".into(),
             target: "/hooks/github".into(),
-            headers: vec![("x".repeat(300), "\"".repeat(500)); 100],
+            headers: vec![("x-header".into(), "a value".into()); 64],
+            headers_are_cut: false,
             body_bytes: body.len(),
             body,
             body_is_base64: false,
@@ -263,6 +279,36 @@ mod tests {
             let size = serde_json::to_string(&kept).unwrap().len();
             assert!(size <= Shelf::Deliveries.body_bytes_max(), "{size}");
         }
+        let text = |n| "\u{1}".repeat(n);
+        let event = DeliveredEvent {
+            queue: QueueName::new("q".repeat(64)).unwrap(),
+            key: Key::new(text(limits::KEY_BYTES_MAX)).unwrap(),
+            tenant: Tenant::new(text(limits::TENANT_BYTES_MAX)).unwrap(),
+            event_id: EventId::new(text(limits::EVENT_ID_BYTES_MAX)).unwrap(),
+            duplicate: true,
+            differs: true,
+        };
+        let largest = DeliveryRecord {
+            endpoint: text(4_000),
+            target: text(4_000),
+            headers: vec![("x".repeat(30), "\"".repeat(200)); 64],
+            events: vec![event; 3],
+            ..record(text(100_000))
+        };
+        let kept = largest.bounded();
+        assert!(kept.headers_are_cut && kept.headers.len() > 30, "{}", kept.headers.len());
+        assert_eq!((kept.events.len(), kept.clone().bounded()), (1, kept.clone()));
+        let size = serde_json::to_string(&kept).unwrap().len();
+        assert!(size <= Shelf::Deliveries.body_bytes_max(), "{size}");
+    }
+
+    #[test]
+    fn one_that_was_not_kept_whole_is_not_sent_in_again() {
+        let whole = record("{}".to_owned());
+        assert!(whole.clone().bounded().is_whole());
+        let (body_is_cut, headers_are_cut) = (true, true);
+        assert!(!DeliveryRecord { body_is_cut, ..whole.clone() }.bounded().is_whole());
+        assert!(!DeliveryRecord { headers_are_cut, ..whole }.bounded().is_whole());
     }
 
     #[test]

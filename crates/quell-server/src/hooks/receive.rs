@@ -8,6 +8,7 @@ use quell::deliveries::{DeliveredEvent, DeliveryRecord, DeliveryVerdict};
 use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{EventId, Invalid, Key, LaneKey, Payload};
+use quell::quell_core::limits as core_limits;
 use quell::quell_core::store::Receipt;
 use quell::webhook::{Because, Delivery, Found, Handshake, Item, Reading, Refusal};
 use quell::{Engine, Incoming};
@@ -17,7 +18,9 @@ use crate::error::Problem;
 
 /// Header fields that are never kept, whatever the scheme says.
 const CONFIDENTIAL: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
-const REDACTED: &str = "[redacted]";
+pub(super) const REDACTED: &str = "[redacted]";
+/// Where no endpoint says what is confidential, names with one of these in them are.
+const TELLING: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
 
 /// A delivery and when it came.
 #[derive(Clone, Copy)]
@@ -70,27 +73,24 @@ impl Received {
     }
 }
 
-pub(super) async fn receive(engine: &Engine, endpoint: &ReadyEndpoint, sent: &Sent<'_>) -> Received {
+/// The number of the secret that proves it, or what it is instead. Nothing is asked of the store for somebody unknown.
+pub(super) fn prove(endpoint: &ReadyEndpoint, sent: &Sent<'_>) -> Result<usize, Received> {
     let (delivery, now) = (sent.delivery(), sent.seconds());
-    if let Some(greeted) = endpoint.proofs.greet(&delivery, now) {
-        return match greeted {
-            Ok(handshake) => Received::Greeted(handshake),
-            Err(refusal) => Received::refused(refusal, None),
-        };
+    match endpoint.proofs.greet(&delivery, now) {
+        Some(Ok(handshake)) => return Err(Received::Greeted(handshake)),
+        Some(Err(refusal)) => return Err(Received::refused(refusal, None)),
+        None => {}
     }
     if *sent.method != Method::POST {
-        let detail = "this endpoint only takes POST";
-        let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
-        return Received::failed(problem.allow("POST"), false);
+        // Not 405: that would tell which endpoints there are.
+        let refusal = Refusal::new(Because::WrongMethod, "this endpoint only takes POST");
+        return Err(Received::refused(refusal, None));
     }
-    match endpoint.proofs.verify(&delivery, now) {
-        Ok(secret) => take(engine, endpoint, &delivery, secret, None).await,
-        Err(refusal) => Received::refused(refusal, None),
-    }
+    endpoint.proofs.verify(&delivery, now).map_err(|refusal| Received::refused(refusal, None))
 }
 
 /// Reads what is proven and stores it. With `anew`, ids get this at their end, so that they are new.
-async fn take(
+pub(super) async fn take(
     engine: &Engine,
     endpoint: &ReadyEndpoint,
     delivery: &Delivery<'_>,
@@ -129,11 +129,17 @@ fn incoming(endpoint: &ReadyEndpoint, found: Found, anew: Option<&str>) -> Resul
     let lane = LaneKey::new(settings.queue.clone(), Key::new(&found.key)?).of(settings.tenant.clone());
     let payload = Payload::from_json(found.payload.as_bytes())?;
     let id = match (found.id, anew) {
-        (Some(id), Some(anew)) => Some(EventId::new(format!("{id}~{anew}"))?),
+        (Some(id), Some(anew)) => Some(renewed(&id, anew)?),
         (Some(id), None) => Some(EventId::new(id)?),
         (None, _) => None,
     };
     Ok(Incoming { id, headers: found.headers.into_iter().collect(), ..Incoming::to(lane, payload) })
+}
+
+/// The id and what makes it new; of a long one the beginning.
+fn renewed(id: &str, anew: &str) -> Result<EventId, Invalid> {
+    let room = core_limits::EVENT_ID_BYTES_MAX.saturating_sub(anew.len() + 1);
+    EventId::new(format!("{}~{anew}", &id[..id.floor_char_boundary(room)]))
 }
 
 /// All in one transaction. A known id is a duplicate whatever the body says: the first one stays, and a 4xx would only make
@@ -187,7 +193,7 @@ pub(super) async fn again(
         return Err(format!("there is no endpoint {:?} in this configuration", record.endpoint));
     };
     if !record.is_whole() {
-        return Err("only the beginning of its body was kept: let the provider send it again".to_owned());
+        return Err("it was not kept whole: let the provider send it again".to_owned());
     }
     let body = if record.body_is_base64 {
         STANDARD.decode(&record.body).map_err(|error| format!("its body cannot be read: {error}"))?
@@ -202,19 +208,24 @@ pub(super) async fn again(
     }
     let method: Method = record.method.parse().map_err(|_| "its method cannot be read".to_owned())?;
     let target = record.target.as_str();
-    let sent = Sent { method: &method, target, headers: &headers, body: &body, at: record.received_at };
+    let at = record.first_at.unwrap_or(record.received_at);
+    let sent = Sent { method: &method, target, headers: &headers, body: &body, at };
     let id = engine.delivery_id();
     let received = if record.proven {
         let was_taken = record.verdict != DeliveryVerdict::Refused;
         let anew = was_taken.then(|| id.trim_start_matches("dlv_"));
         take(engine, endpoint, &sent.delivery(), record.secret.map_or(0, |n| n - 1), anew).await
     } else {
-        receive(engine, endpoint, &sent).await
+        match prove(endpoint, &sent) {
+            Ok(secret) => take(engine, endpoint, &sent.delivery(), secret, None).await,
+            Err(received) => received,
+        }
     };
     let replayed = self::record(id, &record.endpoint, Some(endpoint), &sent, &received);
     Ok(DeliveryRecord {
         from: record.from.clone(),
         received_at: engine.wall(),
+        first_at: Some(at),
         replay_of: Some(record.id.clone()),
         replayed_by: Some(by.to_owned()),
         ..replayed
@@ -233,7 +244,8 @@ pub(super) fn record(
     let mut confidential = scheme.map(|scheme| scheme.confidential()).unwrap_or_default();
     confidential.extend(CONFIDENTIAL.map(str::to_owned));
     let headers = sent.headers.iter().map(|(name, value)| {
-        let hidden = confidential.iter().any(|one| one == name.as_str());
+        let telling = scheme.is_none() && TELLING.iter().any(|part| name.as_str().contains(part));
+        let hidden = telling || confidential.iter().any(|one| one == name.as_str());
         let value = if hidden { REDACTED.into() } else { String::from_utf8_lossy(value.as_bytes()) };
         (name.as_str().to_owned(), value.into_owned())
     });
@@ -247,10 +259,12 @@ pub(super) fn record(
         endpoint: name.to_owned(),
         scheme: scheme.map_or("unknown", |scheme| scheme.name()).to_owned(),
         received_at: sent.at,
+        first_at: None,
         from: None,
         method: sent.method.to_string(),
         target: without_values(sent.target),
         headers: headers.collect(),
+        headers_are_cut: false,
         body,
         body_is_base64,
         body_bytes: sent.body.len(),

@@ -3,11 +3,15 @@
 mod control;
 mod corpus;
 mod dashboard;
+mod deliveries;
 mod depth;
 mod document;
 mod events;
+mod hook_corpus;
+mod hooks;
 mod matrix;
 mod reading;
+mod senders;
 mod streaming;
 mod support;
 mod transport;

@@ -1,11 +1,15 @@
 //! A server of its own for each test: real HTTP on loopback over a SQLite file in a temporary folder.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell::config::{Config, Flags, Settings, SettingsInput, SourceText};
+use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::event::{QueueName, Tenant};
 use quell::tokens::Scope;
+use quell::webhook::Schemes;
 use quell::{Engine, TokenWish};
 use quell_server::{Server, ServerOptions};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -51,7 +55,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: Option<JoinHandle<bool>>,
-    pub(crate) folder: TempDir,
+    pub(crate) folder: Arc<TempDir>,
 }
 
 impl World {
@@ -60,8 +64,47 @@ impl World {
     }
 
     pub(crate) async fn with(config: &str, change: impl FnOnce(ServerOptions) -> ServerOptions) -> World {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let engine = Engine::open(settings(config, &folder)).await.expect("the store opens");
+        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder can be made"));
+        let settings = settings(config, &folder);
+        World::start(folder, settings, change).await
+    }
+
+    /// With endpoints, whose secrets are in these variables.
+    pub(crate) async fn hooked(config: &str, secrets: &[(&str, &str)]) -> World {
+        World::hooked_by(config, secrets, &Schemes::built_in()).await
+    }
+
+    /// The same, of a program that knows more schemes.
+    pub(crate) async fn hooked_by(config: &str, secrets: &[(&str, &str)], schemes: &Schemes) -> World {
+        let folder = Arc::new(tempfile::tempdir().expect("a temporary folder can be made"));
+        World::hooked_in(folder, config, secrets, schemes).await
+    }
+
+    async fn hooked_in(
+        folder: Arc<TempDir>,
+        config: &str,
+        secrets: &[(&str, &str)],
+        schemes: &Schemes,
+    ) -> World {
+        let settings = settings_with(config, &folder, schemes);
+        let endpoints = ready(&settings, secrets);
+        World::start(folder, settings, |options| ServerOptions { endpoints, ..options }).await
+    }
+
+    /// Ends the server and starts another one on the same store.
+    pub(crate) async fn restarted(mut self, config: &str, secrets: &[(&str, &str)]) -> World {
+        self.stop.cancel();
+        let serving = self.serving.take().expect("it serves");
+        tokio::time::timeout(LONG, serving).await.expect("it ends").expect("it ends");
+        World::hooked_in(self.folder.clone(), config, secrets, &Schemes::built_in()).await
+    }
+
+    async fn start(
+        folder: Arc<TempDir>,
+        settings: Settings,
+        change: impl FnOnce(ServerOptions) -> ServerOptions,
+    ) -> World {
+        let engine = Engine::open(settings).await.expect("the store opens");
         let options = change(ServerOptions::at("127.0.0.1:0"));
         let server = Server::bind(engine.clone(), options).await.expect("the server listens");
         let (address, admin, stop) = (server.address(), server.admin_address(), CancellationToken::new());
@@ -193,14 +236,25 @@ impl Drop for World {
     }
 }
 
+/// The endpoints of a configuration, whose secrets are in these variables.
+pub(crate) fn ready(settings: &Settings, secrets: &[(&str, &str)]) -> Vec<ReadyEndpoint> {
+    let secrets: BTreeMap<String, String> =
+        secrets.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    quell::endpoints::ready(settings, &secrets).expect("the secrets are there").0
+}
+
 pub(crate) fn settings(config: &str, folder: &TempDir) -> Settings {
+    settings_with(config, folder, &Schemes::built_in())
+}
+
+pub(crate) fn settings_with(config: &str, folder: &TempDir, schemes: &Schemes) -> Settings {
     let parsed = Config::parse(config, "quell.toml").expect("the configuration parses");
     let source = SourceText::new("quell.toml", config);
     let store = format!("sqlite:{}", folder.path().join("quell.db").display());
     let flags = Flags { store: Some(store), ..Flags::default() };
-    let env = std::collections::BTreeMap::new();
-    Settings::resolve(SettingsInput { config: Some((parsed, source)), env: &env, flags })
-        .expect("it is valid")
+    let env = BTreeMap::new();
+    let input = SettingsInput { config: Some((parsed, source)), env: &env, flags };
+    Settings::resolve_with(input, schemes).expect("it is valid")
 }
 
 /// Looks again and again until it is so.

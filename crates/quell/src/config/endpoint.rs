@@ -76,11 +76,12 @@ pub(super) fn resolve_endpoint(
     r.note(path("tenant"), shown, &tenant.origin);
 
     let key = required(r, "endpoint", name, file.key, "key", "key = \"/repository/full_name\"")?;
-    let keys = rules_of(r, &key)?;
+    let hidden = scheme.confidential();
+    let keys = rules_of(r, &key, &hidden)?;
     r.note(path("key"), key.value.to_string(), &key.origin);
-    let id = rule(r, &path("id"), file.id, scheme.usual_id(), "none")?;
-    let payload = rule(r, &path("payload"), file.payload, None, "all of it")?;
-    let headers = headers(r, &path("headers"), file.headers, scheme.usual_headers())?;
+    let id = rule(r, &path("id"), file.id, scheme.usual_id(), "none", &hidden)?;
+    let payload = rule(r, &path("payload"), file.payload, None, "all of it", &hidden)?;
+    let headers = headers(r, &path("headers"), file.headers, scheme.usual_headers(), &hidden)?;
     let words = [("refuse", Unkeyed::Refuse), ("ignore", Unkeyed::Ignore)];
     let unkeyed = word(r, &path("unkeyed"), file.unkeyed, &words)?;
 
@@ -176,6 +177,7 @@ fn headers(
     setting: &str,
     file: Option<Written<Vec<String>>>,
     usual: &[&str],
+    hidden: &[String],
 ) -> Result<Vec<String>, ConfigError> {
     let found = match file {
         Some(written) => r.placed(written),
@@ -187,16 +189,42 @@ fn headers(
     let checked: Vec<String> = (found.value.iter())
         .map(|name| header_name(r, &found, name).map(|name| name.as_str().to_owned()))
         .collect::<Result<_, _>>()?;
+    checked.iter().try_for_each(|name| refuse_hidden(r, &found, name, hidden))?;
     r.note(setting, format!("{checked:?}"), &found.origin);
     Ok(checked)
 }
 
-fn rules_of(r: &Resolver<'_>, found: &Found<OneOrMany>) -> Result<Vec<Rule>, ConfigError> {
+/// What proves the sender would be seen by everybody who sees the event.
+fn refuse_hidden<T>(
+    r: &Resolver<'_>,
+    place: &Found<T>,
+    name: &str,
+    hidden: &[String],
+) -> Result<(), ConfigError> {
+    if hidden.iter().any(|one| one == name) {
+        return Err(r.error(place, format!("{name} is as good as a secret, so it is no part of an event")));
+    }
+    Ok(())
+}
+
+fn parse_rule<T>(
+    r: &Resolver<'_>,
+    place: &Found<T>,
+    text: &str,
+    hidden: &[String],
+) -> Result<Rule, ConfigError> {
+    let rule = Rule::parse(text).map_err(|e| r.error(place, e.to_string()))?;
+    if let Rule::Header(name) = &rule {
+        refuse_hidden(r, place, name, hidden)?;
+    }
+    Ok(rule)
+}
+
+fn rules_of(r: &Resolver<'_>, found: &Found<OneOrMany>, hidden: &[String]) -> Result<Vec<Rule>, ConfigError> {
     if found.value.0.is_empty() {
         return Err(r.error(found, "the list is empty, so no delivery would have a key"));
     }
-    let parsed = found.value.0.iter().map(|text| Rule::parse(text));
-    parsed.collect::<Result<_, _>>().map_err(|e| r.error(found, e.to_string()))
+    found.value.0.iter().map(|text| parse_rule(r, found, text, hidden)).collect()
 }
 
 fn rule(
@@ -205,6 +233,7 @@ fn rule(
     file: Option<Written<String>>,
     usual: Option<Rule>,
     none: &str,
+    hidden: &[String],
 ) -> Result<Option<Rule>, ConfigError> {
     let Some(written) = file else {
         let shown = usual.as_ref().map_or_else(|| none.to_owned(), Rule::to_string);
@@ -214,7 +243,7 @@ fn rule(
     let found = r.placed(written);
     let parsed = match found.value.as_str() {
         "none" => None,
-        text => Some(Rule::parse(text).map_err(|e| r.error(&found, e.to_string()))?),
+        text => Some(parse_rule(r, &found, text, hidden)?),
     };
     r.note(setting, &found.value, &found.origin);
     Ok(parsed)

@@ -26,6 +26,8 @@ mod store;
 mod value;
 
 #[cfg(test)]
+mod endpoint_tests;
+#[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
 mod push_tests;
