@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::support::{CONFIG, Reply, World};
+use crate::support::{CONFIG, Reply, World, until};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
@@ -552,4 +552,55 @@ async fn an_application_adds_pages_behind_the_same_login() {
     assert_eq!(operator.post("/ui/app/orders/clear").await.text, "done");
     let other = operator.request(Method::POST, "/ui/app/orders/clear").header("Sec-Fetch-Site", "cross-site");
     assert_eq!(Reply::of(other).await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn deliveries_are_shown_with_the_reason_and_taken_in_again_by_those_who_may() {
+    let world = crate::senders::hooked("").await;
+    let forged = "{\"key\":\"k\",\"x\":\"<script>alert(1)</script>\"}";
+    world.deliver("github", &crate::senders::github("not our secret at all", forged), forged).await;
+    let good = "{\"key\":\"ada\"}";
+    world.deliver("github", &crate::senders::github(crate::senders::GITHUB, good), good).await;
+    until("both are remembered", async || world.engine.deliveries().await.unwrap().len() == 2).await;
+    let records = world.engine.deliveries().await.unwrap();
+    let refused = &records.iter().find(|record| record.status == 401).unwrap().id;
+    let taken = &records.iter().find(|record| record.status == 200).unwrap().id;
+
+    let looker = world.token("looker", &[Scope::Read], &[], &[]).await;
+    let operator = world.token("ops", &[Scope::Operate], &[], &[]).await;
+    let limited = world.token("acme", &[Scope::Read], &["acme"], &[]).await;
+    let (looker, operator) = (Visitor::with(&world, &looker).await, Visitor::with(&world, &operator).await);
+
+    let list = looker.get("/ui/deliveries").await;
+    assert_eq!(list.status, StatusCode::OK);
+    for part in [
+        refused.as_str(),
+        taken,
+        "the signature is not that of these bytes",
+        "state refused",
+        "state accepted",
+    ] {
+        assert!(list.text.contains(part), "{part}: {}", list.text);
+    }
+    let some = looker.get("/ui/deliveries?verdict=refused&endpoint=github").await.text;
+    assert!(some.contains(refused.as_str()) && !some.contains(taken.as_str()), "{some}");
+    assert_eq!(looker.get("/ui/deliveries?verdict=nonsense").await.status, StatusCode::BAD_REQUEST);
+    let page = looker.get(&format!("/ui/deliveries/{refused}")).await.text;
+    assert!(page.contains("bad_signature") && page.contains("&#60;script&#62;alert"), "{page}");
+    assert!(!page.contains("<script>alert") && !page.contains("id=\"replay\""), "{page}");
+    assert_eq!(looker.get("/ui/deliveries/dlv_none").await.status, StatusCode::NOT_FOUND);
+    let other = Visitor::with(&world, &limited).await.get(&format!("/ui/deliveries/{taken}")).await;
+    assert_eq!(other.status, StatusCode::FORBIDDEN);
+
+    let again = format!("/ui/deliveries/{taken}/replay");
+    assert_eq!(looker.post(&again).await.status, StatusCode::FORBIDDEN);
+    assert!(operator.get(&format!("/ui/deliveries/{taken}")).await.text.contains("id=\"replay\""));
+    let replayed = operator.post(&again).await;
+    assert_eq!(replayed.status, StatusCode::SEE_OTHER, "{}", replayed.text);
+    let page = operator.get(replayed.header(LOCATION.as_str())).await.text;
+    assert!(
+        page.contains("token:ops") && page.contains(taken.as_str()) && page.contains("accepted"),
+        "{page}"
+    );
+    assert_eq!(world.accepted().await, 2, "the replay is an event of its own");
 }
