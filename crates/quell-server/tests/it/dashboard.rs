@@ -297,8 +297,16 @@ async fn every_page_forbids_what_it_does_not_need() {
     let run = with_things(&world).await;
     let visitor = Visitor::with(&world, &token).await;
     let run = format!("/ui/runs/{run}");
-    let pages =
-        ["/", "/ui/lanes", "/ui/lanes?queue=CHAT", "/ui/lanes/chat/ada", "/ui/runs", &run, "/ui/login"];
+    let pages = [
+        "/",
+        "/ui/lanes",
+        "/ui/lanes?queue=CHAT",
+        "/ui/lanes/chat/ada",
+        "/ui/runs",
+        &run,
+        "/ui/deliveries",
+        "/ui/login",
+    ];
     let problems = [
         "/ui/nowhere",
         "/ui/runs/run_zzz_1",
