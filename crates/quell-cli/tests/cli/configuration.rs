@@ -92,3 +92,16 @@ fn logs_have_the_level_and_form_that_was_asked_for() {
     let loud = folder.command(&["lanes"]).env("QUELL_LOG", "trace").output().unwrap();
     assert_eq!(loud.status.code(), Some(0));
 }
+
+#[test]
+fn a_secret_that_is_not_there_is_told_by_check_and_ends_the_start_of_a_worker() {
+    let folder = Folder::with_config(
+        "[queues.chat]\nhandler = { http = \"http://127.0.0.1:8000/\", secret_file = \"push.secret\" }\n",
+    );
+    let problem = "the secret from file push.secret cannot be read";
+    folder.quell(&["check"]).ok().says("queues.chat.handler.secret_file").complains(problem);
+    folder.quell(&["work", "--until-idle"]).exits(2).complains("queue \"chat\"").complains(problem);
+    let secret = "whsec_cXVlbGwtZml4dHVyZS1zdGFuZGFyZC1zZWNyZXQtMDE=";
+    std::fs::write(folder.path("push.secret"), secret).unwrap();
+    folder.quell(&["work", "--until-idle"]).ok();
+}
