@@ -97,9 +97,14 @@ async fn a_body_of_a_byte_a_second_and_one_that_pauses_are_given_up() {
         stream.write_all(format!("{head}{{").as_bytes()).await.expect("it is taken");
         read_to(&mut stream, "too-slow").await
     };
-    let (body, lines, paused) =
-        tokio::join!(trickle(&world, &head, " "), trickle(&world, &rest, " "), pausing);
-    for answer in [&body, &paused] {
+    let hook = head.replace("/v1/queues/jobs/events", "/hooks/github");
+    let (body, lines, hook, paused) = tokio::join!(
+        trickle(&world, &head, " "),
+        trickle(&world, &rest, " "),
+        trickle(&world, &hook, " "),
+        pausing
+    );
+    for answer in [&body, &hook, &paused] {
         assert!(answer.contains(" 408 ") && answer.contains("too-slow"), "{answer}");
     }
     assert!(lines.contains("too-slow"), "{lines}");
