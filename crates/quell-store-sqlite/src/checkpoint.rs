@@ -48,13 +48,9 @@ impl Checkpointer {
     pub(crate) fn committed(&mut self) {
         let commits = self.shared.commits.fetch_add(1, Ordering::SeqCst) + 1;
         match &self.thread {
-            Some(thread) => {
-                if self.shared.asleep.swap(false, Ordering::SeqCst) {
-                    thread.thread().unpark();
-                }
-            }
+            Some(thread) if self.shared.asleep.swap(false, Ordering::SeqCst) => thread.thread().unpark(),
             None if commits == COMMITS_BEFORE => self.start(),
-            None => {}
+            _ => {}
         }
     }
 
