@@ -307,9 +307,10 @@ async fn five_faults_in_a_row_open_the_breaker_and_a_probe_closes_it() {
 
     // For a token it would wait a second; the quickest of some says whether it waits, whatever else the machine does.
     let mut quickest = Duration::MAX;
+    let mut error = FetchError::Busy;
     for _ in 0..8 {
         let began = Instant::now();
-        let error = fetcher.get(&server.url("/more")).await.unwrap_err();
+        error = fetcher.get(&server.url("/more")).await.unwrap_err();
         quickest = quickest.min(began.elapsed());
         assert!(matches!(error, FetchError::NoToken { because: Because::BreakerOpen, .. }), "{error}");
     }
