@@ -117,11 +117,11 @@ fn scheme(
         return Err(r.error(&word_given, format!("there is no scheme {:?}", word_given.value)).help(help));
     };
     r.note(path("scheme"), scheme.name(), &word_given.origin);
-    let own: [(&str, &mut Option<Written<String>>, &[&str]); 4] = [
-        ("header", &mut file.header, &["hmac", "bearer"]),
-        ("prefix", &mut file.prefix, &["hmac"]),
-        ("encoding", &mut file.encoding, &["hmac"]),
-        ("timestamp_header", &mut file.timestamp_header, &["hmac"]),
+    let own = [
+        ("header", &file.header, &["hmac", "bearer"][..]),
+        ("prefix", &file.prefix, &["hmac"][..]),
+        ("encoding", &file.encoding, &["hmac"][..]),
+        ("timestamp_header", &file.timestamp_header, &["hmac"][..]),
     ];
     for (setting, written, of) in own {
         if let (Some(written), false) = (written, of.contains(&scheme.name())) {
