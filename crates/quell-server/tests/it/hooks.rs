@@ -67,6 +67,9 @@ async fn send(world: &World, to: &str, more: &[(&str, &str)], body: impl AsRef<[
     world.deliver(to, &all, body).await
 }
 
+/// Where to, more fields, the body, the status, the reason.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<u8>, u16, &'a str);
+
 #[tokio::test]
 async fn what_is_proven_and_no_good_is_told_why_and_nothing_of_it_is_stored() {
     let world = hooked(RULES).await;
@@ -77,7 +80,7 @@ async fn what_is_proven_and_no_good_is_told_why_and_nothing_of_it_is_stored() {
     let large = format!("{{\"key\":\"k\",\"x\":\"{}\"}}", "x".repeat(1024));
     let fields = (0..300).map(|n| format!("f{n}=1")).collect::<Vec<_>>().join("&");
     let form = [FORM];
-    let cases: Vec<(&str, &[(&str, &str)], Vec<u8>, u16, &str)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("github", &[], b"{\"key\":".to_vec(), 422, "unreadable"),
         ("github", &[], b"key=k".to_vec(), 422, "unreadable"),
         ("github", &[], b"".to_vec(), 422, "unreadable"),

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
+use quell::clock::{RealTime, Time};
 use quell::deliveries::{DeliveryRecord, DeliveryVerdict};
 use sha2::Sha256;
 
@@ -124,8 +125,7 @@ pub(crate) async fn hooked(more: &str) -> World {
 }
 
 pub(crate) fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later");
-    i64::try_from(since.as_secs()).expect("it is not that late")
+    RealTime::default().wall().as_millis() / 1_000
 }
 
 pub(crate) fn mac(secret: impl AsRef<[u8]>, parts: &[&[u8]]) -> Vec<u8> {

@@ -14,7 +14,7 @@ const NOW: i64 = 1_760_000_000;
 fn schemes() -> Vec<Arc<dyn Scheme>> {
     let known = Schemes::built_in();
     let mut all: Vec<Arc<dyn Scheme>> = ["standard", "github", "stripe", "slack", "hmac", "bearer"]
-        .map(|name| known.get(name).unwrap())
+        .map(|name| known.get(name).expect("it is built in"))
         .into();
     all.push(Arc::new(Hmac {
         header: "x-mac".into(),
@@ -34,7 +34,7 @@ fn endpoint(scheme: &Arc<dyn Scheme>, secrets: Vec<Secret>) -> Endpoint {
 fn signed(scheme: &Arc<dyn Scheme>, secret: &Secret, now: i64, body: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in scheme.sign(secret, "evt_1", now, body) {
-        headers.insert(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        headers.insert(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
     }
     headers
 }

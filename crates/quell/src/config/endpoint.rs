@@ -118,15 +118,16 @@ fn scheme(
     };
     r.note(path("scheme"), scheme.name(), &word_given.origin);
     let own = [
-        ("header", &file.header, "\"hmac\" or \"bearer\""),
-        ("prefix", &file.prefix, "\"hmac\""),
-        ("encoding", &file.encoding, "\"hmac\""),
-        ("timestamp_header", &file.timestamp_header, "\"hmac\""),
+        ("header", &file.header, &["hmac", "bearer"][..]),
+        ("prefix", &file.prefix, &["hmac"][..]),
+        ("encoding", &file.encoding, &["hmac"][..]),
+        ("timestamp_header", &file.timestamp_header, &["hmac"][..]),
     ];
     for (setting, written, of) in own {
-        if let (Some(written), false) = (written, of.contains(&format!("{:?}", scheme.name()))) {
+        if let (Some(written), false) = (written, of.contains(&scheme.name())) {
             let found = r.placed(written.clone());
-            return Err(r.error(&found, format!("{setting} is only for scheme = {of}")));
+            let problem = format!("{setting} is only for scheme = \"{}\"", of.join("\" or \""));
+            return Err(r.error(&found, problem));
         }
     }
     Ok(match scheme.name() {
