@@ -156,6 +156,8 @@ fn help() -> String {
 struct Place {
     root: PathBuf,
     cargo: OsString,
+    /// Nothing of ours has been built here yet.
+    fresh: bool,
 }
 
 impl Place {
@@ -165,13 +167,18 @@ impl Place {
             std::env::var_os("CARGO_MANIFEST_DIR").context("start this program as `cargo xtask`")?;
         let root = PathBuf::from(manifest).parent().context("xtask lies in the root folder")?.to_path_buf();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Ok(Self { root, cargo })
+        let fresh = is_fresh(&root.join("target/debug/incremental"));
+        Ok(Self { root, cargo, fresh })
     }
 
     /// A cargo command that will run in the root of the repository.
     fn cargo(&self, args: &[&str]) -> std::process::Command {
         let mut command = self.command(&self.cargo);
         command.args(args);
+        if self.fresh {
+            // What is built once, as by CI, needs nothing to be quick the second time.
+            command.env("CARGO_INCREMENTAL", "0");
+        }
         command
     }
 
@@ -183,9 +190,26 @@ impl Place {
     }
 }
 
+/// Whether no build has left anything that would make the next one quicker.
+fn is_fresh(incremental: &std::path::Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(incremental) else { return true };
+    !entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("quell_core-"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_fresh_until_the_core_was_built_for_a_next_time() {
+        let folder = std::env::temp_dir().join(format!("quell-xtask-{}", std::process::id()));
+        assert!(is_fresh(&folder));
+        for (built, fresh) in [("xtask-1a", true), ("quell_core-2b", false)] {
+            std::fs::create_dir_all(folder.join(built)).unwrap();
+            assert_eq!(is_fresh(&folder), fresh, "{built}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     fn parsed(line: &str) -> anyhow::Result<Command> {
         parse(line.split_whitespace().map(str::to_owned))

@@ -19,7 +19,8 @@ use crate::connection;
 
 /// Commits before the thread starts.
 const COMMITS_BEFORE: u64 = 64;
-/// Pages that are copied at once (8 MiB): a portion whose writes do not hold up the log's own for long.
+/// Pages that are copied at once (8 MiB): a portion whose writes do not hold up the log's own for long. With 20 MiB they did
+/// (`docs/benchmarks.md`).
 const PORTION: i64 = 1_000;
 /// How often it looks while there are commits.
 const LOOK: Duration = Duration::from_millis(20);

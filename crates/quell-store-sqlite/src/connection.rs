@@ -19,8 +19,8 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// The page size of new files. Against SQLite's 4 KiB the log has half the frames, each of which costs two system calls:
 /// bulk appends gained a fifth and the drain of single events a twentieth, while one lone commit took no longer.
 const PAGE_BYTES: i64 = 8_192;
-/// Pages of the write-ahead log (64 MiB) before the committing connection copies them back. Larger logs mean fewer copies
-/// of hot pages; a background checkpointer left five times larger files.
+/// Pages of the write-ahead log (64 MiB) before the committing connection copies back what `checkpoint.rs` has left. Larger logs
+/// mean fewer copies of hot pages; a background checkpointer alone left five times larger files.
 const WAL_PAGES: i64 = 8_000;
 /// How long a writer waits for another one: a caller's own transaction, or a checkpoint.
 pub(crate) const WRITER_PATIENCE: Duration = Duration::from_secs(10);
