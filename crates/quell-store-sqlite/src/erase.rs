@@ -28,6 +28,10 @@ const SCRUB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// How long a reader of an old snapshot is waited for; after that the log is cut by a later transaction.
 const LOG_PATIENCE: Duration = Duration::from_millis(200);
 
+/// A portion that `checkpoint.rs` copies is done after some of these.
+const CUT_TRIES: usize = 5;
+const CUT_PAUSE: Duration = Duration::from_millis(20);
+
 /// What is still to be done after an erase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
@@ -111,12 +115,24 @@ fn rewrite(connection: &Connection) -> rusqlite::Result<()> {
     done
 }
 
-/// Copies the log back into the file and cuts it to nothing. False when a reader still needs it.
+/// Copies the log back into the file and cuts it to nothing. False when a reader still needs it, or somebody else has been
+/// copying it all the time: SQLite does not wait for that.
 fn cut_log(connection: &Connection) -> rusqlite::Result<bool> {
     connection.busy_timeout(LOG_PATIENCE)?;
-    let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    let cut = || -> rusqlite::Result<(bool, i64)> {
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok((row.get(0)?, row.get(1)?)))
+    };
+    let mut answer = cut();
+    for _ in 0..CUT_TRIES {
+        // Without a number of pages it has not even begun.
+        if !matches!(answer, Ok((true, -1))) {
+            break;
+        }
+        std::thread::park_timeout(CUT_PAUSE);
+        answer = cut();
+    }
     connection.busy_timeout(connection::WRITER_PATIENCE)?;
-    busy.map(|busy| !busy)
+    answer.map(|(busy, _)| !busy)
 }
 
 fn bytes(connection: &Connection) -> rusqlite::Result<u64> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
-use quell_core::event::{EventId, Key, QueueName, Tenant};
+use quell_core::event::{EventId, Key, LaneKey, QueueName, Tenant};
 use quell_core::limits;
 use quell_core::shelf::{Document, Shelf};
 use serde::{Deserialize, Serialize};
@@ -221,6 +221,22 @@ impl Engine {
 
     pub async fn delivery(&self, id: &str) -> StoreResult<Option<DeliveryRecord>> {
         Ok(self.deliveries().await?.into_iter().find(|record| record.id == id))
+    }
+
+    /// Forgets the deliveries that brought events of this lane, or this one: their bodies are what is to be erased. Before the
+    /// erase itself, which clears what a store has deleted from its files.
+    pub(crate) async fn forget_deliveries(&self, lane: &LaneKey, id: Option<&EventId>) -> StoreResult<()> {
+        let meant = |event: &DeliveredEvent| {
+            let same = (&event.queue, &event.key, &event.tenant) == (&lane.queue, &lane.key, &lane.tenant);
+            same && id.is_none_or(|id| event.event_id == *id)
+        };
+        for document in self.documents(Shelf::Deliveries).await? {
+            let record: Option<DeliveryRecord> = serde_json::from_value(document.body).ok();
+            if record.is_some_and(|record| record.events.iter().any(meant)) {
+                self.remove_document(Shelf::Deliveries, &document.name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a delivery in the next place; the oldest one goes.

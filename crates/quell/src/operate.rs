@@ -79,11 +79,13 @@ impl Engine {
 
     /// Deletes everything of a key for good: payloads, the key's text, steps, dead letters, ids. Cancels first.
     pub async fn erase_lane(&self, lane: LaneKey, actor: &str) -> StoreResult<Controlled> {
+        self.forget_deliveries(&lane, None).await?;
         self.control(ControlAction::EraseLane(lane), actor).await
     }
 
     /// Deletes one event for good. Cancels the run it is in.
     pub async fn erase_event(&self, lane: LaneKey, id: EventId, actor: &str) -> StoreResult<Controlled> {
+        self.forget_deliveries(&lane, Some(&id)).await?;
         self.control(ControlAction::EraseEvent { lane, id }, actor).await
     }
 

@@ -141,6 +141,31 @@ async fn no_secret_is_remembered_anywhere() {
 }
 
 #[tokio::test]
+async fn an_erased_key_is_not_remembered_by_its_deliveries_either() {
+    let world = hooked("").await;
+    for (key, word) in [("ada", "a-word-that-must-go"), ("bob", "another-one-stays")] {
+        let body = format!("{{\"key\":\"{key}\",\"text\":\"{word}\"}}");
+        world.deliver("github", &github(GITHUB, &body), &body).await;
+    }
+    until("both are remembered", async || world.engine.deliveries().await.expect("a list").len() == 2).await;
+    let queue = quell::quell_core::event::QueueName::new("jobs").expect("a name");
+    let lane = |key: &str| {
+        let key = quell::quell_core::event::Key::new(key).expect("a key");
+        quell::quell_core::event::LaneKey::new(queue.clone(), key)
+    };
+    world.engine.erase_lane(lane("ada"), "test").await.expect("it is erased");
+    let left = world.engine.deliveries().await.expect("a list");
+    assert_eq!(left.iter().map(|record| record.events[0].key.as_str()).collect::<Vec<_>>(), ["bob"]);
+    let files = std::fs::read_dir(world.folder.path()).expect("a folder");
+    let bytes: Vec<u8> =
+        files.flat_map(|file| std::fs::read(file.expect("a file").path()).unwrap_or_default()).collect();
+    assert!(!is_in(&bytes, "a-word-that-must-go") && is_in(&bytes, "another-one-stays"));
+    let id = left[0].events[0].event_id.clone();
+    world.engine.erase_event(lane("bob"), id, "test").await.expect("it is erased");
+    assert_eq!(world.engine.deliveries().await.expect("a list"), []);
+}
+
+#[tokio::test]
 async fn strangers_cannot_fill_the_memory_of_what_was_taken() {
     let world = hooked("").await;
     for n in 0..3 {
