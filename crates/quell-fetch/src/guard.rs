@@ -106,6 +106,12 @@ impl Allow {
         Ok(allow)
     }
 
+    /// Exactly the host and the port of this URL, whatever its name resolves to: for an address that a person has typed.
+    pub fn exactly(url: &str) -> Result<Self, Refused> {
+        let url = Url::parse(url).map_err(|error| Refused::Unreadable(error.to_string()))?;
+        Ok(Allow { targets: vec![target(&url)], ranges: Vec::new() })
+    }
+
     fn has_range(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|net| net.contains(&address))
     }
@@ -156,7 +162,7 @@ impl Guard {
     #[must_use]
     pub fn meaning(&self, url: &str) -> Guard {
         let Ok(url) = Url::parse(url) else { return self.clone() };
-        let (host, port) = (plain_host(&url), url.port_or_known_default().unwrap_or(0));
+        let (host, port) = target(&url);
         let meant = literal(&host).is_some() || is_local_name(&host);
         if !meant || OTHER_PROTOCOLS.contains(&port) {
             return self.clone();
@@ -182,7 +188,7 @@ impl Guard {
             return Err(Refused::Credentials);
         }
         // Both schemes have a host and a default port; the parser would have refused the URL without them.
-        let (host, port) = (plain_host(&url), url.port_or_known_default().unwrap_or(0));
+        let (host, port) = target(&url);
         if self.allow.has_target(&host, port) {
             return Ok(Admitted { url, listed: true });
         }
@@ -265,6 +271,11 @@ fn judge<N>(table: &[(N, &'static str)], holds: impl Fn(&N) -> bool) -> Result<(
         Some((_, why)) => Err(Forbidden { why }),
         None => Ok(()),
     }
+}
+
+/// What is connected to. Another scheme than ours may have no port; nothing listens on 0.
+fn target(url: &Url) -> (String, u16) {
+    (plain_host(url), url.port_or_known_default().unwrap_or(0))
 }
 
 /// The host without the brackets of IPv6 and without the dot at the end, which means nothing to a connection.

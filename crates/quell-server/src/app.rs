@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quell::Engine;
-use quell::clock::{RealTime, Time};
 use quell::quell_core::clock::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +27,6 @@ pub(crate) struct App {
     pub(crate) hosts: Option<BTreeSet<String>>,
     /// Rings when the server is to end: those who wait for something answer at once.
     pub(crate) stop: CancellationToken,
-    time: RealTime,
 }
 
 impl App {
@@ -49,12 +47,11 @@ impl App {
             polls: Polls::default(),
             hosts,
             stop,
-            time: RealTime::new(),
         }
     }
 
     /// The host's wall clock, for what is not the store's business: tokens and logins.
     pub(crate) fn wall(&self) -> Timestamp {
-        self.time.wall()
+        self.engine.wall()
     }
 }

@@ -23,6 +23,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode, Version};
 use quell::Engine;
 use quell::clock;
+use quell::config::Settings;
 use quell::deliveries::{DeliveryRecord, Places};
 use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::clock::Timestamp;
@@ -44,15 +45,22 @@ pub(crate) struct Hooks {
     pub(crate) recorder: Recorder,
     /// For endpoints that do not exist: they take as long to refuse as those that do.
     nobody: Secret,
+    /// As much as the payload of any of their queues may have. It is the same for every name: a bound of its own would tell
+    /// that there is such an endpoint.
+    body_bytes: usize,
 }
 
 impl Hooks {
-    pub(crate) fn new(endpoints: Vec<ReadyEndpoint>) -> Self {
+    pub(crate) fn new(endpoints: Vec<ReadyEndpoint>, settings: &Settings) -> Self {
+        let queues = endpoints.iter().filter_map(|one| settings.queue(&one.settings.queue));
+        let body_bytes =
+            queues.map(|queue| queue.append.payload_bytes).fold(limits::HOOK_BODY_BYTES, usize::max);
         let named = endpoints.into_iter().map(|endpoint| (endpoint.settings.name.clone(), endpoint));
         Hooks {
             endpoints: named.collect(),
             recorder: Recorder::default(),
             nobody: Secret::new(clock::secret()),
+            body_bytes,
         }
     }
 
@@ -62,13 +70,6 @@ impl Hooks {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.endpoints.keys().map(String::as_str)
-    }
-
-    /// As much as the payload of any of their queues may have. It is the same for every name: a bound of its own would tell
-    /// that there is such an endpoint.
-    fn body_bytes(&self, engine: &Engine) -> usize {
-        let queues = self.endpoints.values().filter_map(|one| engine.settings().queue(&one.settings.queue));
-        queues.map(|queue| queue.append.payload_bytes).fold(limits::HOOK_BODY_BYTES, usize::max)
     }
 
     /// Whether a text has the token of an endpoint in it: sent to the wrong place, it is not kept either.
@@ -125,7 +126,7 @@ pub(crate) async fn hook(
     let endpoint = app.hooks.get(&name);
     // The body is read before anything is decided: how long this takes says nothing about who is known here.
     let whole = Request::from_parts(parts.clone(), sent);
-    let (bytes, unread) = match body::read(whole, app.hooks.body_bytes(&app.engine)).await {
+    let (bytes, unread) = match body::read(whole, app.hooks.body_bytes).await {
         Ok(bytes) => (bytes, None),
         Err(problem) => (Bytes::new(), Some(problem)),
     };

@@ -147,7 +147,7 @@ impl Server {
         let stop = CancellationToken::new();
         let hosts = allowed_hosts(&all, elsewhere.is_none(), &options.hosts);
         let tokens = TokenBook::new(elsewhere.is_none());
-        let hooks = Hooks::new(options.endpoints);
+        let hooks = Hooks::new(options.endpoints, engine.settings());
         let app = Arc::new(App::new(engine, tokens, hooks, hosts, stop.clone()));
         let mut listeners = Vec::new();
         let admin_address = admin.as_ref().map(|(_, at)| *at);
@@ -310,7 +310,7 @@ pub fn document() -> String {
     let input = SettingsInput { config: None, env: &BTreeMap::new(), flags: Flags::default() };
     let settings = Settings::resolve(input).expect("without any wish the defaults are in force");
     let engine = Engine::with_store(store, settings);
-    let (tokens, hooks) = (TokenBook::new(true), Hooks::new(Vec::new()));
+    let (tokens, hooks) = (TokenBook::new(true), Hooks::new(Vec::new(), engine.settings()));
     let app = App::new(engine, tokens, hooks, None, CancellationToken::new());
     text_of(routes(&Arc::new(app)).into_openapi())
 }

@@ -61,7 +61,7 @@ pub const GUESSES_FREE: u32 = 10;
 pub const GUESSERS: usize = 10_000;
 /// A login of the dashboard lasts this long.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
-/// A webhook, unless the payload of its queue may be larger: providers stay far below it, and whoever sends one has not
+/// A webhook, unless the payload of a queue that webhooks go to may be larger: providers stay far below it, and whoever sends one has not
 /// proven anything yet.
 pub const HOOK_BODY_BYTES: usize = 1024 * 1024;
 /// For endpoints that do not exist.

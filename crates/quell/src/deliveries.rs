@@ -44,6 +44,13 @@ pub enum DeliveryVerdict {
 }
 
 impl DeliveryVerdict {
+    pub const ALL: [DeliveryVerdict; 4] = [
+        DeliveryVerdict::Accepted,
+        DeliveryVerdict::Duplicate,
+        DeliveryVerdict::Ignored,
+        DeliveryVerdict::Refused,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             DeliveryVerdict::Accepted => "accepted",

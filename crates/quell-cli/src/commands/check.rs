@@ -3,7 +3,7 @@
 
 use clap::Args;
 use quell::config::{self, Flags};
-use quell::handlers;
+use quell::{endpoints, handlers};
 
 use crate::args::{Form, Global};
 use crate::context;
@@ -32,6 +32,10 @@ pub(crate) fn run(args: &CheckArgs, global: &Global) -> Result<u8, Failure> {
     let settings = &loaded.settings;
     let mut warnings = settings.warnings.clone();
     warnings.extend(handlers::problems(settings, &loaded.env));
+    match endpoints::ready(settings, &loaded.env) {
+        Ok((_, suspicious)) => warnings.extend(suspicious),
+        Err(error) => warnings.push(format!("{error}, so a server with this environment does not start")),
+    }
     let file = loaded.file.as_ref().map(|path| path.display().to_string());
     if args.form.json {
         output::json(&serde_json::json!({

@@ -101,6 +101,7 @@ fn what_a_wrong_secret_refused_is_taken_in_again_when_it_is_mended() {
 #[test]
 fn a_secret_that_cannot_be_used_is_told_at_the_start_and_never_shown() {
     let folder = Folder::with_config(CONFIG);
+    folder.quell(&["check"]).ok().complains("endpoint \"github\": the secret from file github.secret");
     let refused = folder.quell(&["serve", "--listen", "127.0.0.1:0"]).exits(2);
     refused.complains("endpoint \"github\"").complains("file github.secret").complains("secret_file");
     folder.write("github.secret", "too short");

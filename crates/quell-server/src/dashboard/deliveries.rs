@@ -27,18 +27,11 @@ pub(super) struct Filters {
     verdict: Option<String>,
 }
 
-const VERDICTS: [DeliveryVerdict; 4] = [
-    DeliveryVerdict::Accepted,
-    DeliveryVerdict::Duplicate,
-    DeliveryVerdict::Ignored,
-    DeliveryVerdict::Refused,
-];
-
 impl Filters {
     fn wish(&self) -> Answer<DeliveriesQuery> {
         let known = |text: String| {
             let unknown = || Problem::bad_request(format!("there is no verdict {text:?}")).at("verdict");
-            VERDICTS.into_iter().find(|verdict| verdict.as_str() == text).ok_or_else(unknown)
+            DeliveryVerdict::ALL.into_iter().find(|verdict| verdict.as_str() == text).ok_or_else(unknown)
         };
         Ok(DeliveriesQuery {
             endpoint: filled(self.endpoint.as_ref()),
@@ -56,7 +49,7 @@ struct FilterForm<'a> {
 
 impl FilterForm<'_> {
     fn verdicts(&self) -> [DeliveryVerdict; 4] {
-        VERDICTS
+        DeliveryVerdict::ALL
     }
 
     fn is_chosen(&self, verdict: &DeliveryVerdict) -> bool {

@@ -1,7 +1,7 @@
 //! One endpoint, from `[endpoints.NAME]` to what the server takes deliveries with.
 //!
-//! A scheme that needs a secret and has none is refused here, as is a setting that its scheme would ignore. Secrets are not
-//! read here: a configuration can be checked where they are not.
+//! A scheme that needs a secret and has none is refused here, as is a setting of another scheme. Secrets are not read
+//! here: a configuration can be checked where they are not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use quell_core::event::{QueueName, Tenant};
 use quell_webhook::{Bearer, Encoding, Hmac, Proof, Rule, Rules, Scheme, Schemes};
 
 use super::error::{ConfigError, nearest};
+use super::handler::{refuse_fields, span_of};
 use super::policy::word;
 use super::queue::{known_queue, switch};
 use super::raw::EndpointConfig;
@@ -117,18 +118,17 @@ fn scheme(
         return Err(r.error(&word_given, format!("there is no scheme {:?}", word_given.value)).help(help));
     };
     r.note(path("scheme"), scheme.name(), &word_given.origin);
-    let own = [
-        ("header", &file.header, &["hmac", "bearer"][..]),
-        ("prefix", &file.prefix, &["hmac"][..]),
-        ("encoding", &file.encoding, &["hmac"][..]),
-        ("timestamp_header", &file.timestamp_header, &["hmac"][..]),
-    ];
-    for (setting, written, of) in own {
-        if let (Some(written), false) = (written, of.contains(&scheme.name())) {
-            let found = r.placed(written.clone());
-            let problem = format!("{setting} is only for scheme = \"{}\"", of.join("\" or \""));
-            return Err(r.error(&found, problem));
-        }
+    if scheme.name() != "hmac" {
+        let own = [
+            ("prefix", span_of(&file.prefix)),
+            ("encoding", span_of(&file.encoding)),
+            ("timestamp_header", span_of(&file.timestamp_header)),
+        ];
+        refuse_fields(r, &own, "is only for scheme = \"hmac\"")?;
+    }
+    if !["hmac", "bearer"].contains(&scheme.name()) {
+        let own = [("header", span_of(&file.header))];
+        refuse_fields(r, &own, "is only for scheme = \"hmac\" or \"bearer\"")?;
     }
     Ok(match scheme.name() {
         "hmac" => {

@@ -87,8 +87,7 @@ impl Settings {
 
         let mut declared = Vec::new();
         for (key, source) in config.sources {
-            let span = key.span();
-            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            let name = r.named(key);
             declared.push(resolve_source(&mut r, &name, source)?);
         }
         let guard = Guard::new(outbound.clone());
@@ -107,14 +106,12 @@ impl Settings {
         attach_notify(&r, &mut queues, wishes)?;
         let mut schedules = Vec::new();
         for (key, schedule) in config.schedules {
-            let span = key.span();
-            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            let name = r.named(key);
             schedules.push(resolve_schedule(&mut r, &name, schedule, &queues)?);
         }
         let mut endpoints = Vec::new();
         for (key, endpoint) in config.endpoints {
-            let span = key.span();
-            let name = Found { value: key.into_inner(), origin: r.file_origin(&span), span };
+            let name = r.named(key);
             endpoints.push(Arc::new(resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?));
         }
         let (default_queue, special) = match (has_file, input.flags.handler) {

@@ -43,6 +43,12 @@ impl Resolver<'_> {
         Found { origin: self.file_origin(&written.span), value: written.value, span: written.span }
     }
 
+    /// The name of a section.
+    pub(super) fn named(&self, key: toml::Spanned<String>) -> Found<String> {
+        let span = key.span();
+        Found { origin: self.file_origin(&span), value: key.into_inner(), span }
+    }
+
     pub(super) fn error<T>(&self, found: &Found<T>, problem: impl AsRef<str>) -> ConfigError {
         ConfigError::at(&found.origin, self.source.as_ref(), found.span.clone(), problem)
     }
