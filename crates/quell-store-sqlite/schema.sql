@@ -266,3 +266,8 @@ CREATE TABLE document (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX document_expires ON document (shelf, expires_at);
+
+CREATE TABLE application (
+  name    TEXT    NOT NULL PRIMARY KEY,
+  version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -27,6 +27,7 @@ pub mod shelf;
 pub mod source;
 pub mod step;
 pub mod store;
+pub mod tables;
 pub mod totals;
 pub mod window;
 pub mod working_set;

@@ -24,6 +24,7 @@ use crate::retry::RetryPolicy;
 use crate::schedule::Schedule;
 use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::source::{Because, SourceReport, SourceRules, SourceVerdict};
+use crate::tables::Tables;
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -82,6 +83,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What kind of store this is and how much it promises, read back from the store itself.
     fn description(&self) -> Description;
+
+    /// Tables of applications in the same database, if the store has any.
+    fn tables(self: Arc<Self>) -> Option<Arc<dyn Tables>> {
+        None
+    }
 }
 
 /// Wakes a sleeper; nothing is lost between two calls.

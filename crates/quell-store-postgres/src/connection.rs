@@ -207,6 +207,29 @@ impl Connection {
         in_schema(sql, &self.schema)
     }
 
+    /// The text of somebody else's statement, with the schema in place.
+    pub(crate) fn own_text(&self, sql: &str) -> String {
+        sql.replace("quell.", &format!("{}.", self.schema))
+    }
+
+    /// Sends a statement whole. Says how many rows it has changed.
+    pub(crate) async fn change(
+        &self,
+        text: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64, Error> {
+        self.client().execute_typed(text, values).await
+    }
+
+    /// Sends a query whole.
+    pub(crate) async fn ask(
+        &self,
+        text: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
+        self.client().query_typed(text, values).await
+    }
+
     /// Makes a statement ready to be sent.
     pub(crate) async fn ready(&self, sql: &Sql) -> Result<Ready, Error> {
         let text = self.text(sql.text);

@@ -3,7 +3,7 @@
 //! The decisions are those of `quell-core`, and the order of things is in `quell-store-rows`; here is how rows are found,
 //! locked and written. Follow one request: [`PostgresStore`] → `quell_store_rows` → `tx.rs` (lanes are locked) → `find.rs`
 //! (what belongs to them is read) → `commit.rs` (everything is written at once). What waits is in `outlook.rs` and `floors.rs`, the
-//! retention in `sweep.rs`, documents in `shelves.rs`, reads in `inspect.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
+//! retention in `sweep.rs`, documents in `shelves.rs`, reads in `inspect.rs`, tables of applications in `tables.rs`, wake-ups in `wake.rs`, upkeep in `upkeep.rs`. What only this store can do is in `transact.rs`.
 //!
 //! Durable: an answer is given only after the COMMIT has returned, and what that is worth on this server is read back.
 
@@ -20,6 +20,7 @@ use quell_core::store::{
     Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
     StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
+use quell_core::tables::Tables;
 use quell_store_rows::RowStore;
 use quell_store_rows::rows::{Backend, Outlook, Rows, RowsResult};
 use tokio::task::JoinHandle;
@@ -48,6 +49,7 @@ mod queues;
 mod rows;
 mod shelves;
 mod sweep;
+mod tables;
 mod tls;
 mod transact;
 mod tx;
@@ -243,5 +245,9 @@ impl Store for PostgresStore {
 
     fn description(&self) -> Description {
         self.rows.description()
+    }
+
+    fn tables(self: Arc<Self>) -> Option<Arc<dyn Tables>> {
+        Some(self)
     }
 }

@@ -4,7 +4,7 @@
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
 //! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `sources.rs`, `settle.rs`, `shelves.rs`, `sweep.rs`,
 //! `control.rs`), whose decisions are those of `quell_core::lane` and `quell_core::source`. Events that are not in a lane yet are in
-//! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. What only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
+//! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. Tables of applications are in `tables.rs`. What only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
@@ -23,6 +23,7 @@ use quell_core::store::{
     Extended, Held, HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer,
     StepRequest, Store, SweepRequest, Swept, Wakeups,
 };
+use quell_core::tables::Tables;
 use rusqlite::Connection;
 
 use crate::checkpoint::Checkpointer;
@@ -51,6 +52,7 @@ mod shelves;
 mod sources;
 mod step;
 mod sweep;
+mod tables;
 mod transact;
 mod tx;
 mod wake;
@@ -260,6 +262,10 @@ impl Store for SqliteStore {
 
     fn description(&self) -> Description {
         self.description.clone()
+    }
+
+    fn tables(self: Arc<Self>) -> Option<Arc<dyn Tables>> {
+        Some(self)
     }
 }
 

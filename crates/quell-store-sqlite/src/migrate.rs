@@ -13,16 +13,17 @@ use crate::error::not_done;
 /// "QULL": lets `file` and other programs recognise a Quell database.
 pub(crate) const APPLICATION_ID: i64 = 0x5155_4c4c;
 
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_engine.sql"),
     include_str!("../migrations/0002_policies.sql"),
     include_str!("../migrations/0003_copy.sql"),
     include_str!("../migrations/0004_sources.sql"),
     include_str!("../migrations/0005_shelves.sql"),
+    include_str!("../migrations/0006_tables.sql"),
 ];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Brings the file to [`VERSION`], or refuses it.

@@ -27,6 +27,7 @@
 //! | [`redrive`], [`hands`], [`erase`] | the operator's hand |
 //! | [`aside`], [`carried`], [`schedules`] | events that are not in a lane yet: delayed, brought by an end, by the calendar |
 //! | [`shelf`] | small documents beside the lanes |
+//! | [`tables`] | tables of applications, on stores that have them |
 //! | [`sources`] | outside parties with limits: rate, breaker, kept answers |
 //! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
 //! | [`priority`], [`options`] | what a sender may ask for beside its event |
@@ -76,6 +77,7 @@ pub mod sources;
 pub mod steps;
 mod suite;
 pub mod sweep;
+pub mod tables;
 pub mod unknowns;
 
 /// A fresh store and the hand that moves its time.
@@ -96,6 +98,11 @@ pub trait World: Send + Sync {
     /// The same data as a copy sees them; nothing when this store has no such side.
     fn portable(&self) -> Option<Arc<dyn Portable>> {
         None
+    }
+
+    /// True when applications can have tables in it.
+    fn has_tables(&self) -> bool {
+        false
     }
 
     /// True when real time passes too. Then exact instants are compared with a tolerance.

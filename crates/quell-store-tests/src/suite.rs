@@ -517,6 +517,18 @@ macro_rules! store_suite {
                 of_many_who_want_to_be_the_first_exactly_one_is
             }
         }
+        $crate::promises! { tables
+            run {
+                a_store_has_tables_or_says_that_it_has_none
+                rows_come_back_as_they_were_written
+                what_was_written_survives_a_restart
+                a_write_is_stored_whole_or_not_at_all
+                of_many_who_change_a_row_on_a_condition_exactly_one_does
+                migrations_are_applied_once_in_order_and_by_one_at_a_time
+                tables_of_a_newer_application_are_left_alone
+                a_migration_that_fails_leaves_nothing
+            }
+        }
         $crate::promises! { steps
             run {
                 the_first_result_of_a_step_stays
@@ -761,6 +773,7 @@ mod tests {
             ("schedules", include_str!("schedules.rs")),
             ("shelf", include_str!("shelf.rs")),
             ("sources", include_str!("sources.rs")),
+            ("tables", include_str!("tables.rs")),
             ("steps", include_str!("steps.rs")),
             ("unknowns", include_str!("unknowns.rs")),
             ("priority", include_str!("priority.rs")),

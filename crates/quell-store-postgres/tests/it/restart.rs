@@ -25,7 +25,10 @@ struct Books {
     stored: Mutex<BTreeMap<String, BTreeMap<u64, String>>>,
     handled: Mutex<BTreeMap<String, Vec<String>>>,
     unknown: AtomicU64,
+    /// Nothing more is sent.
     stop: AtomicBool,
+    /// Nothing more will be sent: the last sender has its answer. Whoever handles may go when it finds nothing.
+    all_sent: AtomicBool,
 }
 
 /// Repeats a request until it is known what became of it.
@@ -59,6 +62,8 @@ async fn sender(store: Arc<dyn Store>, books: Arc<Books>, nth: usize) {
 async fn handler(store: Arc<dyn Store>, books: Arc<Books>, nth: usize) {
     let worker = worker(&format!("w{nth}"));
     loop {
+        // Read before the claim: what it does not find then is not there.
+        let last_look = books.all_sent.load(Ordering::SeqCst);
         let claimed = match store.claim(claim_request(&worker)).await {
             Ok(claimed) => claimed,
             Err(error) => {
@@ -67,7 +72,7 @@ async fn handler(store: Arc<dyn Store>, books: Arc<Books>, nth: usize) {
                 continue;
             }
         };
-        if claimed.batches.is_empty() && books.stop.load(Ordering::SeqCst) {
+        if claimed.batches.is_empty() && last_look {
             return;
         }
         if claimed.batches.is_empty() {
@@ -112,12 +117,12 @@ fn a_server_that_is_restarted_and_killed_loses_nothing_and_is_used_again_by_itse
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let books = Arc::new(Books::default());
     let store: Arc<dyn Store> = runtime.block_on(PostgresStore::open_url(&server.url())).expect("it opens");
-    let mut tasks = Vec::new();
+    let (mut senders, mut handlers) = (Vec::new(), Vec::new());
     for nth in 0..4 {
-        tasks.push(runtime.spawn(sender(store.clone(), books.clone(), nth)));
+        senders.push(runtime.spawn(sender(store.clone(), books.clone(), nth)));
     }
     for nth in 0..2 {
-        tasks.push(runtime.spawn(handler(store.clone(), books.clone(), nth)));
+        handlers.push(runtime.spawn(handler(store.clone(), books.clone(), nth)));
     }
     let pause = |ms| runtime.block_on(async { tokio::time::sleep(Duration::from_millis(ms)).await });
     for round in 0..6 {
@@ -135,7 +140,11 @@ fn a_server_that_is_restarted_and_killed_loses_nothing_and_is_used_again_by_itse
     pause(300);
     books.stop.store(true, Ordering::SeqCst);
     runtime.block_on(async {
-        for task in tasks {
+        for task in senders {
+            task.await.expect("no task panics");
+        }
+        books.all_sent.store(true, Ordering::SeqCst);
+        for task in handlers {
             task.await.expect("no task panics");
         }
         let stored = books.stored.lock().unwrap().clone();

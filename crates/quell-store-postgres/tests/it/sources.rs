@@ -184,7 +184,7 @@ async fn a_source_that_is_made_while_its_declaration_changes_has_the_rules_that_
 
 /// As version 1 left it.
 async fn back_to_version_1(schema: &str) {
-    let sql = "DROP TABLE %.source, %.declaration, %.answer, %.queue_source, %.document;
+    let sql = "DROP TABLE %.source, %.declaration, %.answer, %.queue_source, %.document, %.application;
                ALTER TABLE %.event DROP COLUMN source;
                ALTER TABLE %.lane DROP COLUMN source;
                ALTER TABLE %.due DROP CONSTRAINT due_pkey;
@@ -203,7 +203,7 @@ async fn a_store_from_before_there_were_sources_goes_on_where_it_was() {
     drop(store);
     back_to_version_1(&schema).await;
     let store = open(&schema).await;
-    assert_eq!(store.description().schema, 3);
+    assert_eq!(store.description().schema, 4);
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
     settle(&*store, &held[0], SUCCEEDED).await;
     declare(&*store, "shop", rate(1, 1)).await;

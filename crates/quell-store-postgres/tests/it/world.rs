@@ -88,6 +88,10 @@ impl World for Schema {
         Some(self.first())
     }
 
+    fn has_tables(&self) -> bool {
+        true
+    }
+
     fn clock_runs(&self) -> bool {
         true
     }

@@ -61,6 +61,10 @@ impl World for FileWorld {
         Some(self.first())
     }
 
+    fn has_tables(&self) -> bool {
+        true
+    }
+
     fn clock_runs(&self) -> bool {
         true
     }
