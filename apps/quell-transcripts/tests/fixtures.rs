@@ -1,5 +1,7 @@
 //! The fixtures against what is expected of them, field by field, and read in pieces.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write as _;
