@@ -50,23 +50,23 @@ struct Rule {
     markers: &'static [&'static str],
     /// The markers are in small letters, and the text may have others.
     any_case: bool,
-    /// The secret is its group `s`.
     pattern: &'static str,
-    /// Whether what was found is one, where an expression cannot tell.
-    is_secret: fn(&str, &Captures<'_>) -> bool,
+    /// Where the secret is in what the expression has found, if it is one: not everything can be told by expressions.
+    secret: fn(&str, &Captures<'_>) -> Option<Range<usize>>,
 }
 
 impl Rule {
+    /// The secret is the group `s`.
     const fn new(name: &'static str, markers: &'static [&'static str], pattern: &'static str) -> Rule {
-        Rule { name, markers, any_case: false, pattern, is_secret: |_, _| true }
+        Rule { name, markers, any_case: false, pattern, secret: |_, found| Some(found.name("s")?.range()) }
     }
 
     const fn any_case(self) -> Rule {
         Rule { any_case: true, ..self }
     }
 
-    const fn only_if(self, is_secret: fn(&str, &Captures<'_>) -> bool) -> Rule {
-        Rule { is_secret, ..self }
+    const fn secret(self, secret: fn(&str, &Captures<'_>) -> Option<Range<usize>>) -> Rule {
+        Rule { secret, ..self }
     }
 }
 
@@ -83,9 +83,14 @@ static RULES: [Rule; 16] = [
     Rule::new(
         "api-key",
         &["sk-"],
-        r"(?:^|[^A-Za-z0-9_-])(?P<s>sk-(?P<vendor>(?:ant|proj|svcacct|admin|or-v1)-)?[A-Za-z0-9_-]{20,})",
+        r"(?-u)(?P<s>sk-(?P<vendor>(?:ant|proj|svcacct|admin|or-v1)-)?[A-Za-z0-9_-]{20,})",
     )
-    .only_if(|_, found| found.name("vendor").is_some() || has_long_run(&found["s"])),
+    .secret(|text, found| {
+        let key = found.name("s")?;
+        let begins = !text[..key.start()].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '-' | '_'));
+        let is_key = found.name("vendor").is_some() || has_long_run(key.as_str());
+        (begins && is_key).then(|| key.range())
+    }),
     Rule::new(
         "github-token",
         &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
@@ -124,28 +129,29 @@ static RULES: [Rule; 16] = [
     Rule::new(
         "authorization",
         &["authorization"],
-        r#"(?i)authorization\\{0,3}["']?[ \t]{0,4}[:=,][ \t]{0,4}\\{0,3}["']?(?:bearer|basic|token|digest|apikey)[ \t]{1,4}(?P<s>[^\s"'\\,;<>$`]{8,})"#,
+        r#"(?i-u)authorization\\{0,3}["']?[ \t]{0,4}[:=,][ \t]{0,4}\\{0,3}["']?(?:bearer|basic|token|apikey)[ \t]{1,4}(?P<s>[A-Za-z0-9._~+/=:%-]{8,})"#,
     )
     .any_case()
-    .only_if(|_, found| !is_placeholder(&found["s"])),
-    Rule::new("bearer", &["bearer"], r"(?i-u)\bbearer[ \t]{1,4}(?P<s>[A-Za-z0-9._~+/-]{16,}=*)")
-        .any_case()
-        .only_if(|_, found| has_digit(&found["s"]) && !is_placeholder(&found["s"])),
-    Rule::new(
-        "url-password",
-        &["://"],
-        r#"://[^\s/:@"'<>\\]*:(?P<s>[^\s/?#"'<>\\]+)@[A-Za-z0-9\[]"#,
-    )
-    .only_if(|_, found| !found["s"].starts_with(['$', '{', '%', '*'])),
+    .secret(|_, found| found.name("s").filter(|s| !is_placeholder(s.as_str())).map(|s| s.range())),
+    Rule::new("bearer", &["bearer"], r"(?i-u)\bbearer[ \t]{1,4}(?P<s>[A-Za-z0-9._~+/-]{16,}=*)").any_case().secret(
+        |_, found| {
+            let token = found.name("s")?;
+            (has_digit(token.as_str()) && !is_placeholder(token.as_str())).then(|| token.range())
+        },
+    ),
+    Rule::new("url-password", &["://"], "://").secret(url_password),
     Rule::new(
         "secret",
-        &["passw", "passphrase", "pwd", "secret", "token", "key", "credential"],
-        // A name that ends in such a word, an assignment, and a value with quotes or without. In JSON within JSON the
-        // quotes have backslashes before them.
-        r#"(?i)(?P<k>password|passwd|passphrase|pwd|secret|token|api[_-]?key|(?:access|secret|private|encryption|signing|auth)[_-]?key|credential)(?:[_-]?(?:key|value|prod|production|staging|dev|test|[0-9]{1,3}))?\\{0,3}["']?(?P<gap>[ \t]{0,4})(?P<to>=>|:=|[:=])(?P<after>[ \t]{0,4})(?:\\{0,3}["'](?P<q>(?:[^"'\\\r\n]|\\[^"'\r\n]){8})|(?P<u>[^\s"'\\,;&<>(){}\[\]|`]{8}))"#,
+        &[
+            "passw", "passphrase", "pwd", "secret", "token", "credential", "_key", "-key", "apikey", "accesskey",
+            "privatekey", "encryptionkey", "signingkey", "authkey",
+        ],
+        // A name that ends in such a word, and an assignment. In JSON within JSON the quotes have backslashes before
+        // them.
+        r#"(?i-u)(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|(?:access|secret|private|encryption|signing|auth)[_-]?key|credential)(?:[_-]?(?:key|value|prod|production|staging|dev|test|[0-9]{1,3}))?\\{0,3}["']?(?P<to>[ \t]{0,4}(?:=>|:=|[:=])[ \t]{0,4})(?P<quote>\\{0,3}["'])?"#,
     )
     .any_case()
-    .only_if(is_assigned_secret),
+    .secret(assigned_secret),
 ];
 
 impl Redactor {
@@ -254,21 +260,30 @@ struct Found {
 fn search(rule: &Rule, regex: &Regex, text: &str, found: &mut Vec<Found>) {
     let mut from = 0;
     while let Some(captures) = regex.captures_at(text, from) {
-        let Some(secret) = ["s", "q", "u"].iter().find_map(|name| captures.name(name)) else { return };
-        if (rule.is_secret)(text, &captures) {
-            // Of a value only the beginning was looked for.
-            let end = match (captures.name("q"), captures.name("u")) {
-                (Some(_), _) => secret.start() + quoted_length(&text[secret.start()..]),
-                (_, Some(_)) => secret.start() + bare_length(&text[secret.start()..]),
-                _ => secret.end(),
-            };
-            found.push(Found { at: secret.start()..end, name: rule.name });
-            from = end;
-        } else {
-            // What was passed over may hold another one: only the name before it is done with.
-            from = captures.name("k").unwrap_or(secret).end();
+        let Some(all) = captures.get(0) else { return };
+        from = all.end();
+        if let Some(at) = (rule.secret)(text, &captures) {
+            from = from.max(at.end);
+            found.push(Found { at, name: rule.name });
         }
     }
+}
+
+/// The password before the host of a URL, whose beginning was found.
+fn url_password(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
+    let start = found.get(0)?.end();
+    let rest = &text[start..text.floor_char_boundary(start + VALUE_BYTES_JUDGED)];
+    let stop =
+        |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '<' | '>' | '\\' | '`');
+    let authority = &rest[..rest.find(stop).unwrap_or(rest.len())];
+    // A password may have been written with an `@` of its own.
+    let (user, host) = authority.rsplit_once('@')?;
+    let (name, password) = user.split_once(':')?;
+    let is_host = host.starts_with(|c: char| c.is_alphanumeric() || c == '[');
+    let is_password =
+        !password.is_empty() && !password.starts_with(['$', '{', '%', '*']) && !name.contains('@');
+    let at = start + name.len() + 1;
+    (is_host && is_password && !is_marker(password)).then(|| at..at + password.len())
 }
 
 /// How far a value goes that stands in quotes. In JSON within JSON they have backslashes before them.
@@ -405,36 +420,35 @@ fn is_placeholder(value: &str) -> bool {
         || HOLDS.iter().any(|held| plain.contains(held))
 }
 
-/// An assignment in a configuration, and not in a program or a sentence.
-fn is_assigned_secret(text: &str, found: &Captures<'_>) -> bool {
+/// The value of an assignment in a configuration, but not in a program or a sentence.
+fn assigned_secret(text: &str, found: &Captures<'_>) -> Option<Range<usize>> {
+    let start = found.get(0)?.end();
+    let quoted = found.name("quote").is_some();
+    let length = if quoted { quoted_length } else { bare_length };
     // The beginning tells enough, and a text of nothing but assignments is not read to its end for each.
-    let start_of = |at: usize| &text[at..text.floor_char_boundary(at + VALUE_BYTES_JUDGED)];
-    if let Some(quoted) = found.name("q") {
-        let value = start_of(quoted.start());
-        let value = &value[..quoted_length(value)];
-        // A sentence, a message, a format: `"token: {} expired"`.
+    let value = &text[start..text.floor_char_boundary(start + VALUE_BYTES_JUDGED)];
+    let value = &value[..length(value)];
+    if value.chars().count() < VALUE_CHARS_MIN || is_placeholder(value) || is_marker(value) {
+        return None;
+    }
+    let is_secret = if quoted {
+        // Not a sentence, a message, a format: `"token: {} expired"`.
         let words = value.split_whitespace().count();
-        return !is_placeholder(value) && !is_marker(value) && (words == 1 || words <= 6 && has_digit(value));
-    }
-    let Some(bare) = found.name("u") else { return false };
-    let value = start_of(bare.start());
-    let value = &value[..bare_length(value)];
-    let after = text[bare.start() + value.len()..].chars().next();
-    // A call, a generic type, a field of something, a path of a module.
-    let is_code = matches!(after, Some('(' | '<' | '[' | '{')) || value.contains("::");
-    if is_code || is_placeholder(value) || is_marker(value) {
-        return false;
-    }
-    let tight = found["gap"].is_empty() && found["after"].is_empty() && &found["to"] == "=";
-    let has_letter = value.bytes().any(|byte| byte.is_ascii_alphabetic());
-    if tight {
-        // `token=self.token` and `password=password_from_file` pass something on.
+        words == 1 || words <= 6 && has_digit(value)
+    } else {
+        let after = text[start + value.len()..].chars().next();
+        // A call, a generic type, a path of a module.
+        let is_code = matches!(after, Some('(' | '<' | '[' | '{')) || value.contains("::");
+        let has_letter = value.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let looks_made = has_digit(value) && has_letter;
+        // With spaces or a colon it may be prose or a type; `token=self.token` and `password=password_from_file` pass
+        // something on.
         let plain = value.to_ascii_lowercase();
         let named = ["password", "passwd", "secret", "token", "key"].iter().any(|word| plain.contains(word));
-        return has_digit(value) || !(named || value.contains('.'));
-    }
-    // With spaces or a colon it may be prose or a type: only what looks made by a machine, or by a rule for passwords.
-    has_digit(value) && has_letter
+        let is_set = &found["to"] == "=" && (has_digit(value) || !named && !value.contains('.'));
+        !is_code && (looks_made || is_set)
+    };
+    is_secret.then(|| start..start + length(&text[start..]))
 }
 
 #[cfg(test)]
@@ -512,6 +526,11 @@ mod tests {
             ("DB_PASSWORD=hunter2hunter2\nX=1".to_owned(), "DB_PASSWORD=[redacted:secret]\nX=1"),
             ("api_key: \"abcdefgh\"".to_owned(), "api_key: \"[redacted:secret]\""),
             ("SECRET_TOKEN=abcdefgh".to_owned(), "SECRET_TOKEN=[redacted:secret]"),
+            ("x-Api-Key: abcdefg1".to_owned(), "x-Api-Key: [redacted:secret]"),
+            (
+                "accessKey='abcdefgh' authkey=abcdefgh".to_owned(),
+                "accessKey='[redacted:secret]' authkey=[redacted:secret]",
+            ),
             ("client_secret: 'pass word 1'".to_owned(), "client_secret: '[redacted:secret]'"),
             ("password: hunter2hunter2".to_owned(), "password: [redacted:secret]"),
             ("Password = hunter2hunter2;".to_owned(), "Password = [redacted:secret];"),

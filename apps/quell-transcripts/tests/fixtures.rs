@@ -213,7 +213,7 @@ fn subagents_of_a_session_are_found_and_opened() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_file_that_grows_in_any_steps_gives_what_it_gives_at_once(
