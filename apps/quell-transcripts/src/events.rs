@@ -220,8 +220,8 @@ pub fn prompt_of<'a>(event: &str, payload: &'a Map<String, Value>) -> Option<&'a
 /// written is silent:
 ///
 /// - never where the output is something else than a verdict (`WorktreeCreate` takes it for a path);
-/// - not where plain output becomes part of the model's context (`SessionStart`, `UserPromptSubmit` and its expansion,
-///   `Setup`): a release that does not take it for a verdict would show it to the model at every prompt, and
+/// - not where output can become part of the model's context (`SessionStart`, `UserPromptSubmit` and its expansion,
+///   `SubagentStart`, `Setup`): a release that does not take it for a verdict would show it to the model at every prompt, and
 ///   saying "continue" gains nothing there;
 /// - not where a hook decides in a person's place (permissions, elicitations, model switches, tasks, settings): silence is
 ///   the only answer that cannot be taken for one.
