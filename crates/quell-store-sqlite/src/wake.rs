@@ -82,6 +82,52 @@ impl Wakeups for Listener {
     }
 }
 
+/// Tells every process that has this file open, from one that has not.
+#[cfg(unix)]
+pub(crate) fn tell_all(database: &Path) {
+    tell(&beside(database), None);
+    // Who of them is in the other place depends on the length of their names.
+    if beside(database).as_os_str().len() + 40 > SOCKET_PATH_MAX
+        && let Some(folder) = elsewhere(database)
+    {
+        tell(&folder, None);
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn tell_all(_database: &Path) {}
+
+#[cfg(unix)]
+fn beside(database: &Path) -> PathBuf {
+    let mut beside = database.as_os_str().to_owned();
+    beside.push("-wake");
+    PathBuf::from(beside)
+}
+
+/// For deep folders: the same short name for every process that opens this file.
+#[cfg(unix)]
+fn elsewhere(database: &Path) -> Option<PathBuf> {
+    let mut hash = std::collections::hash_map::DefaultHasher::new();
+    std::hash::Hash::hash(&database.canonicalize().ok()?, &mut hash);
+    Some(std::env::temp_dir().join(format!("quell-wake-{:x}", std::hash::Hasher::finish(&hash))))
+}
+
+#[cfg(unix)]
+fn tell(folder: &Path, own: Option<&Path>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let Ok(sender) = std::os::unix::net::UnixDatagram::unbound() else { return };
+    if sender.set_nonblocking(true).is_err() {
+        return;
+    }
+    for peer in entries.flatten().map(|entry| entry.path()).filter(|path| Some(path.as_path()) != own) {
+        let sent = sender.send_to(&[1], &peer);
+        if sent.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
+            // Its process died without tidying up. Failing to remove it only costs another try later.
+            let _ = std::fs::remove_file(&peer);
+        }
+    }
+}
+
 /// The folder of sockets.
 #[cfg(unix)]
 struct Peers {
@@ -94,14 +140,9 @@ struct Peers {
 impl Peers {
     fn join(database: &Path, name: &str) -> Option<Peers> {
         use std::os::unix::fs::DirBuilderExt;
-        let mut beside = database.as_os_str().to_owned();
-        beside.push("-wake");
-        let mut folder = PathBuf::from(beside);
+        let mut folder = beside(database);
         if folder.join(name).as_os_str().len() > SOCKET_PATH_MAX {
-            // Deep folders: the same short name for every process that opens this file.
-            let mut hash = std::collections::hash_map::DefaultHasher::new();
-            std::hash::Hash::hash(&database.canonicalize().ok()?, &mut hash);
-            folder = std::env::temp_dir().join(format!("quell-wake-{:x}", std::hash::Hasher::finish(&hash)));
+            folder = elsewhere(database)?;
         }
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder);
         let own = folder.join(name);
@@ -120,18 +161,7 @@ impl Peers {
     }
 
     fn tell(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
-        let Ok(sender) = std::os::unix::net::UnixDatagram::unbound() else { return };
-        if sender.set_nonblocking(true).is_err() {
-            return;
-        }
-        for peer in entries.flatten().map(|entry| entry.path()).filter(|path| *path != self.own) {
-            let sent = sender.send_to(&[1], &peer);
-            if sent.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
-                // Its process died without tidying up. Failing to remove it only costs another try later.
-                let _ = std::fs::remove_file(&peer);
-            }
-        }
+        tell(&self.folder, Some(&self.own));
     }
 
     fn wait(&self) -> bool {

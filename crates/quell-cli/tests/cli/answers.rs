@@ -168,7 +168,7 @@ fn check_and_doctor_answer_people_and_programs() {
     assert_eq!(schema["title"], "quell.toml");
 
     let doctor =
-        folder.quell(&["doctor"]).ok().says("durable").says("schema 5").says("file mode").says("holds");
+        folder.quell(&["doctor"]).ok().says("durable").says("schema 6").says("file mode").says("holds");
     doctor.says("free of").says("ok nothing is lost: 4 events");
     let doctor = folder.json(&["doctor"]);
     assert_eq!((&doctor["ok"], &doctor["machine"]["mode"]), (&true.into(), &"600".into()));
