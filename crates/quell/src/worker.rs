@@ -10,12 +10,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::Tick;
 use quell_core::event::{QueueName, Tenant};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::DuringRun;
+use quell_core::outcome::Outcome;
 use quell_core::step::{
     LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
     RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
@@ -28,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Alarm;
 use crate::config::{self, QueueSettings};
 use crate::engine::{Engine, EngineError, unknown_queue};
-use crate::handler::Handler;
+use crate::handler::{Answer, Handler, Run};
 use crate::handlers;
 use crate::heartbeat::Heartbeats;
 use crate::maintenance::{self, SweepLog};
@@ -207,6 +209,34 @@ impl Worker {
     }
 }
 
+/// While any name is a queue, those with a handler of their own still have it.
+struct ByQueue {
+    own: BTreeMap<QueueName, OwnHandler>,
+    otherwise: Arc<dyn Handler>,
+}
+
+#[async_trait]
+impl Handler for ByQueue {
+    async fn handle(&self, run: &Run) -> Outcome {
+        self.of(run).handle(run).await
+    }
+
+    async fn answer(&self, run: &Run) -> Answer {
+        self.of(run).answer(run).await
+    }
+
+    fn stop_grace(&self) -> Duration {
+        let own = self.own.values().map(|own| own.handler.stop_grace());
+        own.max().unwrap_or_default().max(self.otherwise.stop_grace())
+    }
+}
+
+impl ByQueue {
+    fn of(&self, run: &Run) -> &Arc<dyn Handler> {
+        self.own.get(run.queue()).map_or(&self.otherwise, |own| &own.handler)
+    }
+}
+
 fn choose_queues(
     engine: &Engine,
     options: &WorkerOptions,
@@ -234,9 +264,10 @@ fn choose_queues(
         Ok(Some(SlotHandler { handler, run: Arc::new(run) }))
     };
     if let (true, Some(any)) = (options.queues.is_empty(), &settings.default_queue)
-        && let Some(handler) = slot(any)?
+        && let Some(SlotHandler { handler, run }) = slot(any)?
     {
-        return Ok((LoopQueues::Any(any.run.clone()), vec![handler]));
+        let handler = Arc::new(ByQueue { own: options.handlers.clone(), otherwise: handler });
+        return Ok((LoopQueues::Any(any.run.clone()), vec![SlotHandler { handler, run }]));
     }
     let all = || settings.queues.keys().cloned().collect();
     let names: Vec<QueueName> = if options.queues.is_empty() { all() } else { options.queues.clone() };

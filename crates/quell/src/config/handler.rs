@@ -22,10 +22,12 @@ pub(super) fn resolve_handler(
     setting: &str,
     guard: &Guard,
     file: Option<Written<HandlerConfig>>,
+    usual: HandlerSettings,
 ) -> Result<HandlerSettings, ConfigError> {
     let Some(written) = file else {
-        r.note(setting, "log", &Origin::Default);
-        return Ok(HandlerSettings::Log);
+        let word = if usual == HandlerSettings::App { "transcripts" } else { "log" };
+        r.note(setting, word, &Origin::Default);
+        return Ok(usual);
     };
     let found = r.placed(written);
     match &found.value {

@@ -53,7 +53,7 @@ use quell_webhook::{Rules, Scheme};
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
-    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, WindowConfig, WindowParts,
+    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig, WindowParts,
     WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
@@ -88,6 +88,8 @@ pub struct Settings {
     pub sources: Vec<Declaration>,
     /// Where providers send their webhooks; what the server takes is in `crate::endpoints`.
     pub endpoints: Vec<Arc<EndpointSettings>>,
+    /// What `[transcripts]` says; nothing when the file has no such section.
+    pub transcripts: Option<TranscriptsSettings>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.
@@ -169,6 +171,15 @@ impl ServerSettings {
     pub const CONNECTIONS_DEFAULT: usize = 4_096;
     /// Descriptors of a process are few.
     pub const CONNECTIONS_MAX: usize = 65_536;
+}
+
+/// How transcripts of coding agents are read; the application checks the patterns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TranscriptsSettings {
+    /// Empty means the agent's own folder.
+    pub roots: Vec<std::path::PathBuf>,
+    pub redact: Vec<String>,
+    pub retention: Option<Duration>,
 }
 
 /// How a worker process behaves, whatever its queues.
@@ -289,6 +300,9 @@ pub enum HandlerSettings {
     Exec(ExecSettings),
     /// A service that each batch is sent to.
     Http(PushSettings),
+    /// The application whose queue this is, which the program brings along ([`crate::worker::OwnHandler`]); nobody in a
+    /// program that has it not.
+    App,
 }
 
 /// How a program is started and what its exit codes mean. 0 is always succeeded.

@@ -23,10 +23,14 @@ use super::policy::{self, NotifyWish};
 use super::raw::{QueueConfig, RetryConfig, WindowConfig};
 use super::resolver::{Found, Resolver};
 use super::value::{DurationText, SizeText, WordOr, Written};
-use super::{OnError, Origin, QueueSettings};
+use super::{HandlerSettings, OnError, Origin, QueueSettings};
 
 /// The lease of `collect`, as the job queue that it replaces had it.
 const COLLECT_LEASE: Duration = Duration::from_secs(300);
+/// The queue that hooks of coding agents append to.
+pub(super) const TRANSCRIPTS: &str = "transcripts";
+/// A transcript that does not exist yet is looked for ten times; then there is one more attempt.
+const TRANSCRIPTS_ATTEMPTS: u32 = 12;
 /// The window of `transcripts`.
 const DEBOUNCE_DEFAULT: Duration = Duration::from_secs(2);
 /// A lease of `transcripts` is this many of its windows, as the lock files that it replaces had it.
@@ -77,7 +81,7 @@ pub(super) fn resolve_queue(
 ) -> Result<(QueueSettings, Option<NotifyWish>), ConfigError> {
     let path = |setting: &str| format!("queues.{shown}.{setting}");
     let defaults = QueueSettings::defaults(name.clone());
-    let transcripts = name.as_str() == "transcripts";
+    let transcripts = name.as_str() == TRANSCRIPTS;
 
     let debounce = if transcripts { sources.debounce.clone() } else { None };
     let wait = window_policy(r, &path("window"), debounce, file.window.take(), transcripts)?;
@@ -110,7 +114,11 @@ pub(super) fn resolve_queue(
     let overflow = policy::overflow(r, &path("overflow"), file.overflow.take())?;
     let content_dedupe = switch(r, &path("content_dedupe"), file.content_dedupe.take());
     let rules = policy::run_rules(r, &path, &mut file)?;
-    let retry = retry(r, &path("retry"), file.retry)?;
+    let usual = match transcripts {
+        true => RetryPolicy { attempts: TRANSCRIPTS_ATTEMPTS, ..RetryPolicy::default() },
+        false => RetryPolicy::default(),
+    };
+    let retry = retry(r, &path("retry"), file.retry, usual)?;
     let words = [("failed", OnError::Failed), ("retry", OnError::Retry)];
     let on_error = policy::word(r, &path("on_error"), file.on_error, &words)?;
     let lease = lease(r, &path("lease"), sources, name.as_str(), wait, file.lease)?;
@@ -118,7 +126,8 @@ pub(super) fn resolve_queue(
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
     let max_running = bound(r, &path("max_running"), file.max_running, 1_000_000)?;
-    let handler = resolve_handler(r, &path("handler"), &sources.guard, file.handler)?;
+    let usual = if transcripts { HandlerSettings::App } else { HandlerSettings::Log };
+    let handler = resolve_handler(r, &path("handler"), &sources.guard, file.handler, usual)?;
     let notify = policy::notify(r, &path("notify"), &name, file.notify)?;
     let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
 
@@ -283,7 +292,7 @@ fn lease(
     let default = match (name, policy) {
         ("collect", _) => COLLECT_LEASE,
         // Without a window there is nothing to multiply, and the general default holds.
-        ("transcripts", WindowPolicy::Fixed { wait }) => {
+        (TRANSCRIPTS, WindowPolicy::Fixed { wait }) => {
             wait.saturating_mul(DEBOUNCES_PER_LEASE).clamp(limits::LEASE_MIN, limits::LEASE_MAX)
         }
         _ => limits::LEASE_DEFAULT,
@@ -294,8 +303,12 @@ fn lease(
     }
 }
 
-fn retry(r: &mut Resolver<'_>, setting: &str, file: RetryConfig) -> Result<RetryPolicy, ConfigError> {
-    let usual = RetryPolicy::default();
+fn retry(
+    r: &mut Resolver<'_>,
+    setting: &str,
+    file: RetryConfig,
+    usual: RetryPolicy,
+) -> Result<RetryPolicy, ConfigError> {
     let path = |name: &str| format!("{setting}.{name}");
     let (base_at, cap_at) = (file.base.clone(), file.cap.clone());
     let longest = limits::RETRY_AFTER_MAX;

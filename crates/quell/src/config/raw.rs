@@ -57,6 +57,9 @@ pub struct Config {
     #[schemars(with = "BTreeMap<String, EndpointConfig>")]
     pub endpoints: BTreeMap<toml::Spanned<String>, EndpointConfig>,
 
+    /// Transcripts of coding agents: this process reads them. See `[transcripts]`.
+    pub transcripts: Option<TranscriptsConfig>,
+
     #[schemars(skip)]
     pub(super) chat: Later,
     #[schemars(skip)]
@@ -92,6 +95,21 @@ pub struct OutboundConfig {
     /// private. An address or `localhost` that is written in a URL of this file needs no entry; a name that resolves to a
     /// private address does. Default `[]`.
     pub allow: Option<Written<Vec<String>>>,
+}
+
+/// `[transcripts]`: with this section the queue `transcripts` exists, and workers of this file read the transcripts that
+/// hooks tell of. Needs SQLite or PostgreSQL.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TranscriptsConfig {
+    /// Folders below which transcripts are read; files elsewhere are refused, whatever a hook says. Default: the agent's
+    /// own folder, `$CLAUDE_CONFIG_DIR` or `~/.claude`.
+    pub roots: Option<Written<Vec<String>>>,
+    /// Regular expressions of what must not be stored, besides the built-in ones for common secrets: what they match is
+    /// replaced by `[redacted:custom]`. Default `[]`.
+    pub redact: Option<Written<Vec<String>>>,
+    /// Sessions without any activity for this long are forgotten, `"1h"` at the least. Default: never.
+    pub retention: Option<Written<DurationText>>,
 }
 
 /// `[worker]`

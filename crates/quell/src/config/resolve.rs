@@ -17,8 +17,8 @@ use quell_webhook::Schemes;
 use super::endpoint::resolve_endpoint;
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
-use super::queue::{QueueSources, resolve_queue};
-use super::raw::{OutboundConfig, QueueConfig, ServerConfig, WorkerConfig};
+use super::queue::{QueueSources, TRANSCRIPTS, resolve_queue};
+use super::raw::{OutboundConfig, QueueConfig, ServerConfig, TranscriptsConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
 use super::source::resolve_source;
@@ -26,7 +26,7 @@ use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
     Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings, ServerSettings, Settings,
-    SettingsInput, WorkerSettings,
+    SettingsInput, TranscriptsSettings, WorkerSettings,
 };
 
 /// The longest of the small waits of a worker; more is a mistake.
@@ -35,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
 const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Queues whose defaults differ, because they stand for older systems with names of their own in the environment.
-const SPECIAL_QUEUES: [&str; 2] = ["collect", "transcripts"];
+const SPECIAL_QUEUES: [&str; 2] = ["collect", TRANSCRIPTS];
 /// Every environment variable of ours that is read here, to recognise misspelt ones.
 const ENV_NAMES: [&str; 11] = [
     "QUELL_STORE",
@@ -92,6 +92,7 @@ impl Settings {
         }
         let guard = Guard::new(outbound.clone());
         let sources = QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone())?;
+        let transcripts = config.transcripts.map(|section| r.transcripts(section)).transpose()?;
         let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
             let span = key.span();
@@ -100,6 +101,11 @@ impl Settings {
                 .map_err(|e| ConfigError::at(&origin, r.source.as_ref(), span, e.to_string()))?;
             let (settings, notify) = resolve_queue(&mut r, &sources, name.as_str(), name.clone(), queue)?;
             wishes.extend(notify.map(|wish| (name.clone(), wish)));
+            queues.insert(name, Arc::new(settings));
+        }
+        let name = QueueName::new(TRANSCRIPTS).expect("the name is written in this file and is valid");
+        if transcripts.is_some() && !queues.contains_key(&name) {
+            let (settings, _) = resolve_queue(&mut r, &sources, TRANSCRIPTS, name.clone(), QueueConfig::default())?;
             queues.insert(name, Arc::new(settings));
         }
         notify_queues(&mut r, &sources, &mut queues, &wishes)?;
@@ -138,6 +144,7 @@ impl Settings {
             queues,
             schedules: has_file.then_some(schedules),
             sources: declared,
+            transcripts,
             endpoints,
             default_queue,
             warnings,
@@ -309,6 +316,38 @@ impl Resolver<'_> {
     }
 
     /// Without a file any name is a queue with the defaults; the special ones keep theirs.
+    fn transcripts(&mut self, file: TranscriptsConfig) -> Result<TranscriptsSettings, ConfigError> {
+        let listed = |found: &Option<Found<Vec<String>>>| {
+            found.as_ref().map(|found| found.value.clone()).unwrap_or_default()
+        };
+        let roots = file.roots.map(|written| self.placed(written));
+        if let Some(found) = &roots
+            && let Some(bad) = found.value.iter().find(|root| !root.starts_with('/') && !root.starts_with("~/"))
+        {
+            let problem = format!("{bad:?} is neither an absolute path nor one that begins with ~/");
+            return Err(self.error(found, problem).help("write for example \"~/.claude\""));
+        }
+        let redact = file.redact.map(|written| self.placed(written));
+        let retention = match file.retention {
+            Some(written) => Some(self.duration(
+                "transcripts.retention",
+                None,
+                &[],
+                Some(written),
+                RETENTION_MIN,
+                RETENTION_MIN..=RETENTION_MAX,
+            )?),
+            None => None,
+        };
+        for (name, found) in [("roots", &roots), ("redact", &redact)] {
+            if let Some(found) = found {
+                self.note(format!("transcripts.{name}"), format!("{:?}", found.value), &found.origin.clone());
+            }
+        }
+        let roots = listed(&roots).into_iter().map(Into::into).collect();
+        Ok(TranscriptsSettings { roots, redact: listed(&redact), retention })
+    }
+
     fn without_file(
         &mut self,
         sources: &QueueSources,
@@ -327,7 +366,10 @@ impl Resolver<'_> {
         let mut made = |shown: &str, name: &str| {
             let name = QueueName::new(name).expect("these names are written in this file and are valid");
             let (mut queue, _) = resolve_queue(self, sources, shown, name, QueueConfig::default())?;
-            if let Some(handler) = &handler {
+            // `--handler log` is about queues that nobody else handles.
+            if let Some(handler) = handler.as_ref().filter(|asked| {
+                **asked == HandlerSettings::Pull || queue.handler != HandlerSettings::App
+            }) {
                 queue.handler = handler.clone();
             }
             Ok::<_, ConfigError>(Arc::new(queue))
@@ -381,7 +423,7 @@ fn never_asks(queue: &QueueSettings) -> Option<String> {
     let who = match queue.handler {
         HandlerSettings::Exec(_) => "a program cannot ask at the gate, so",
         HandlerSettings::Http(_) => "a service cannot ask at the gate, so unless it answers 409,",
-        HandlerSettings::Log | HandlerSettings::Pull => return None,
+        HandlerSettings::Log | HandlerSettings::Pull | HandlerSettings::App => return None,
     };
     (queue.run.rules.during_run == DuringRun::Gate).then(|| {
         format!(

@@ -31,7 +31,7 @@ pub enum HandlerError {
     Client(CallError),
 }
 
-/// The handler that a queue's settings name, or nothing for `pull`. `env` is the environment of this process, where
+/// The handler that a queue's settings name, or nothing for `pull` and for applications. `env` is the environment of this process, where
 /// secrets are found and of which programs receive an allow-list.
 pub fn from_settings(
     settings: &HandlerSettings,
@@ -40,7 +40,7 @@ pub fn from_settings(
 ) -> Result<Option<Arc<dyn Handler>>, HandlerError> {
     Ok(match settings {
         HandlerSettings::Log => Some(Arc::new(log::Log)),
-        HandlerSettings::Pull => None,
+        HandlerSettings::Pull | HandlerSettings::App => None,
         HandlerSettings::Exec(exec) => Some(Arc::new(exec::Exec::new(exec.clone(), env))),
         HandlerSettings::Http(push) => Some(Arc::new(http::Push::from_settings(push, env, outbound)?)),
     })

@@ -127,6 +127,7 @@ fn described(queue: &QueueSettings, forwarded: bool) -> String {
         _ if forwarded => return window,
         HandlerSettings::Log => "log".to_owned(),
         HandlerSettings::Pull => "pull".to_owned(),
+        HandlerSettings::App => "reads transcripts".to_owned(),
         HandlerSettings::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
         HandlerSettings::Http(push) => format!("http {}", push.target()),
     };
