@@ -153,6 +153,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_just_begun_is_not_put_aside_for_the_full_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hook.log");
+        fs::write(&path, "full").unwrap();
+        let full = File::open(&path).unwrap();
+        // Another process was quicker.
+        fs::rename(&path, Journal::older(&path)).unwrap();
+        fs::write(&path, "new").unwrap();
+        assert!(put_aside(&path, &full, full.metadata().unwrap().ino()).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_to_string(Journal::older(&path)).unwrap(), "full");
+        // And one that somebody is putting aside is written to as long as there is room.
+        fs::write(&path, "x".repeat(usize::try_from(JOURNAL_MAX).unwrap())).unwrap();
+        let holder = File::open(&path).unwrap();
+        flock(&holder, FlockOperation::LockExclusive).unwrap();
+        let written = (0..100).take_while(|_| Journal::append(&path, &"y".repeat(1000))).count();
+        assert!((10..=16).contains(&written), "{written}");
+        assert!(fs::metadata(&path).unwrap().len() <= JOURNAL_MAX + SLACK);
+    }
+
+    #[test]
     fn what_cannot_be_written_is_no_more_than_false() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!Journal::append(&folder.path().join("missing/hook.log"), "x"));

@@ -350,6 +350,12 @@ mod tests {
     }
 
     #[test]
+    fn two_events_of_a_process_never_have_the_same_moment() {
+        let moments: Vec<u64> = (0..1000).map(|_| moment()).collect();
+        assert!(moments.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
     fn it_is_beside_the_database_and_for_nobody_else() {
         let (folder, spool) = spool();
         assert_eq!(spool.folder(), folder.path().join("deep/events.db-spool"));
