@@ -112,7 +112,10 @@ impl Server {
             409 => Ok(()),
             401 | 403 => Err(StoreError::new(
                 ErrorKind::Invalid,
-                format!("{} refuses the token ({}); make one there: quell token create", self.url, reply.status),
+                format!(
+                    "{} refuses the token ({}); make one there: quell token create",
+                    self.url, reply.status
+                ),
             )),
             _ => Err(StoreError::unavailable(format!("{} answered {}", self.url, reply.status))),
         }
@@ -224,6 +227,6 @@ fn cut(entry: &Entry) -> Entry {
 }
 
 /// Sixteen hexadecimal digits that stand for a text.
-fn digest(text: &str) -> String {
+pub fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell::quell_core::limits;
 use tokio::sync::mpsc;
 
 use crate::archive::{Archive, Chunk, Current, FileRow, RAW_BYTES_MAX, Told};
@@ -90,6 +91,15 @@ pub struct Passed {
     pub missing: bool,
 }
 
+/// What became of one file of an import.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Imported {
+    pub session: Option<String>,
+    pub passed: Passed,
+    /// Why it was not read.
+    pub refused: Option<String>,
+}
+
 /// Reads transcripts into a sink.
 #[derive(Clone)]
 pub struct Ingest {
@@ -99,8 +109,8 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    pub fn new(sink: Arc<dyn Sink>, roots: Roots, redactor: Redactor) -> Self {
-        Ingest { sink, roots: Arc::new(roots), redactor: Arc::new(redactor) }
+    pub fn new(sink: Arc<dyn Sink>, roots: Arc<Roots>, redactor: Redactor) -> Self {
+        Ingest { sink, roots, redactor: Arc::new(redactor) }
     }
 
     pub(crate) fn sink(&self) -> &dyn Sink {
@@ -149,6 +159,32 @@ impl Ingest {
             }
         }
         Ok(passed)
+    }
+
+    /// Reads a transcript that no hook told of, as the session that its name or its lines say. For imports.
+    pub async fn import(&self, path: &Path, now: i64) -> StoreResult<Imported> {
+        let (roots, wanted) = (self.roots.clone(), path.to_path_buf());
+        let looked = blocking(move || match roots.open(&wanted) {
+            Ok(opened) => first_session(opened.file).map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        });
+        let said = match looked.await? {
+            Ok(said) => said,
+            Err(refused) => {
+                return Ok(Imported { refused: Some(refused.to_string()), ..Imported::default() });
+            }
+        };
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let Some(session) = said.or(stem).filter(|id| !id.is_empty() && id.len() <= limits::KEY_BYTES_MAX)
+        else {
+            let refused = Some("it does not say which session it is of".into());
+            return Ok(Imported { refused, ..Imported::default() });
+        };
+        let current = self.sink.current(&session).await?;
+        let mut passed = Passed::default();
+        let refused = self.file(&session, path, &current, now, Whose::Theirs, &mut passed).await?;
+        self.sink.finish(&session, None).await?;
+        Ok(Imported { session: Some(session), passed, refused: refused.map(|refused| refused.to_string()) })
     }
 
     /// Reads what is new in one file; says why if it may not be read.
@@ -229,6 +265,18 @@ impl Ingest {
 enum Whose {
     Theirs,
     Perhaps,
+}
+
+/// The session that the first lines of a file name.
+fn first_session(file: std::fs::File) -> std::io::Result<Option<String>> {
+    const LOOK_BYTES: usize = 256 << 10;
+    let (mut reader, _) = Reader::open(file, &Position::default())?;
+    let batch = reader.read_batch(LOOK_BYTES)?;
+    let said = batch.lines().find_map(|line| match read_line(line.bytes) {
+        Line::Entry(entry) => entry.session_id,
+        Line::Blank | Line::Malformed => None,
+    });
+    Ok(said)
 }
 
 fn names(chunk: &Chunk, session: &str) -> bool {

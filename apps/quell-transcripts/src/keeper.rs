@@ -48,9 +48,15 @@ pub fn beside_others(database: &Path) -> io::Result<Option<File>> {
 
 /// Starts a worker that owns the lock. It gets a folder and a standard output of its own: nothing of the agent's is kept
 /// open by it.
-pub fn start(program: &Path, args: &[String], lock: File, folder: &Path) -> io::Result<()> {
+pub fn start(
+    program: &Path,
+    args: &[String],
+    env: &[(&str, String)],
+    lock: File,
+    folder: &Path,
+) -> io::Result<()> {
     let mut command = Command::new(program);
-    command.args(args).current_dir(folder);
+    command.args(args).envs(env.iter().map(|(name, value)| (name, value))).current_dir(folder);
     command.stdin(Stdio::from(lock)).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().map(|_| ())
 }
@@ -79,7 +85,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("q.db");
         let lock = alone(&database).unwrap().unwrap();
-        start(Path::new("/bin/sh"), &["-c".into(), "sleep 0.5".into()], lock, folder.path()).unwrap();
+        start(Path::new("/bin/sh"), &["-c".into(), "sleep 0.5".into()], &[], lock, folder.path()).unwrap();
         assert!(alone(&database).unwrap().is_none(), "the program has it, although we have closed ours");
         for _ in 0..200 {
             if alone(&database).unwrap().is_some() {

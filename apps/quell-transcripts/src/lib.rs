@@ -15,6 +15,7 @@ pub mod ingest;
 pub mod install;
 pub mod journal;
 pub mod keeper;
+pub mod lazily;
 pub mod line;
 pub mod reader;
 pub mod reading;

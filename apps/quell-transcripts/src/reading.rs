@@ -207,6 +207,17 @@ impl Archive {
         rows.iter().map(session).collect()
     }
 
+    /// The ids of all sessions that a filter wants, whatever its limit.
+    pub async fn session_ids(&self, filter: &SessionFilter) -> StoreResult<Vec<String>> {
+        let (mut all, mut filter) = (Vec::new(), SessionFilter { limit: PAGE_MAX, ..filter.clone() });
+        loop {
+            let page = self.sessions(&filter).await?;
+            let Some(last) = page.last() else { return Ok(all) };
+            filter.after = Some((last.last_at, last.id.clone()));
+            all.extend(page.into_iter().map(|session| session.id));
+        }
+    }
+
     /// The session whose id begins like this.
     pub async fn session(&self, id: &str) -> StoreResult<Named> {
         let sql = format!(
@@ -241,7 +252,12 @@ impl Archive {
                    WHERE session_id = $1 ORDER BY at DESC, id DESC LIMIT $2";
         let rows = self.tables.read(Statement::new(sql, [session.into(), page(limit).into()])).await?;
         let read = |row: &Row| {
-            Ok(HookRow { id: row.text(0)?, name: row.text(1)?, at: row.int(2)?, prompt_id: row.maybe_text(3)? })
+            Ok(HookRow {
+                id: row.text(0)?,
+                name: row.text(1)?,
+                at: row.int(2)?,
+                prompt_id: row.maybe_text(3)?,
+            })
         };
         rows.iter().map(read).collect()
     }
@@ -378,8 +394,11 @@ fn for_sqlite(terms: &[Term]) -> String {
             Term::Or => groups.push(Vec::new()),
         }
     }
-    let groups: Vec<String> =
-        groups.iter().filter(|group| !group.is_empty()).map(|group| format!("({})", group.join(" AND "))).collect();
+    let groups: Vec<String> = groups
+        .iter()
+        .filter(|group| !group.is_empty())
+        .map(|group| format!("({})", group.join(" AND ")))
+        .collect();
     let mut query = format!("({})", groups.join(" OR "));
     for text in without {
         query.push_str(&format!(" NOT {text}"));

@@ -151,6 +151,14 @@ pub(crate) enum Command {
     Deliveries(commands::deliveries::DeliveriesArgs),
     /// Send a webhook as its provider would, to try an endpoint out
     Trigger(commands::trigger::TriggerArgs),
+    /// Capture sessions of coding agents: what they call, and installing it
+    Hook(commands::hook::HookArgs),
+    /// Sessions of coding agents: list, import, forget
+    Sessions(commands::sessions::SessionsArgs),
+    /// One session of a coding agent, to be read
+    Session(commands::session::SessionArgs),
+    /// Find words in all sessions of coding agents
+    Search(commands::search::SearchArgs),
     /// List, put, remove and preview what comes by the calendar
     Schedules(commands::schedules::SchedulesArgs),
     /// Outside parties with limits: list, show, enable, disable, reset, put, remove, release

@@ -11,6 +11,7 @@ pub(crate) mod deliveries;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod flush;
+pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod lane;
 pub(crate) mod lanes;
@@ -21,8 +22,11 @@ pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schedules;
+pub(crate) mod search;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod session;
+pub(crate) mod sessions;
 pub(crate) mod sources;
 pub(crate) mod store;
 pub(crate) mod tail;
@@ -54,6 +58,10 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Tail(args) => tail::run(&args, global).await,
         Command::Deliveries(args) => deliveries::run(args, global).await,
         Command::Trigger(args) => trigger::run(args, global).await,
+        Command::Hook(args) => hook::run(args, global).await,
+        Command::Sessions(args) => sessions::run(args, global).await,
+        Command::Session(args) => session::run(&args, global).await,
+        Command::Search(args) => search::run(&args, global).await,
         Command::Flush(args) => flush::run(args, global).await,
         Command::Pause(args) => pause::run(args, true, global).await,
         Command::Resume(args) => pause::run(args, false, global).await,

@@ -3,6 +3,7 @@
 //! The codes are part of the interface (`docs/reference/cli.md`): scripts decide by them. The text is for people: what
 //! happened, where, and what to do.
 
+use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -51,6 +52,16 @@ impl Failure {
             anstream::eprintln!(" {} {help}", "help:".bold());
         }
         ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match &self.help {
+            Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `quell` command: one binary to send events, run handlers and look at lanes and runs.
 //!
-//! This file reads the command line, starts logging and the runtime, calls the command and turns what came back into
+//! A hook of a coding agent is answered first, in milliseconds (`commands/hook/quick.rs`). This file reads the command line, starts logging and the runtime, calls the command and turns what came back into
 //! an exit code. Each command is one file in `commands/`; they talk to the store only through the public interface of
 //! the library. Data goes to stdout, everything said about it to stderr.
 
@@ -16,6 +16,7 @@ mod payload;
 mod progress;
 mod signals;
 mod times;
+mod transcripts;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +31,9 @@ use crate::failure::Failure;
 const BACKGROUND_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    if let Some(code) = commands::hook::quick::run(std::env::args_os().skip(1)) {
+        return code;
+    }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(answer) => return usage(&answer),

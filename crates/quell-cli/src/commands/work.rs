@@ -4,6 +4,7 @@
 //! their leases expire, and ends with 130 or 143. With `--processes N` this process works too and looks after N - 1
 //! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
 
+mod agents;
 mod forward;
 mod http;
 mod processes;
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 
+use agents::Agents;
 pub(crate) use forward::Forwarding;
 use http::Http;
 use processes::Processes;
@@ -121,6 +123,7 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
         true => Some(hire(&engine, &loaded, &staff, &task, global.log_format)?),
         false => None,
     };
+    let agents = worker.is_some().then(|| Agents::look_after(&engine)).flatten();
     let processes = Processes::start(&staff, task.until_idle(), global)?;
     if !staff.looked_after {
         start::tell(&engine, &loaded, worker.as_ref(), http.as_ref(), &staff, &task, global);
@@ -169,6 +172,9 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     if let Some(http) = http {
         asked += http.join(&mut signals, asked).await;
     }
+    if let Some(agents) = agents {
+        agents.leave(&engine, &loaded, global).await;
+    }
     let unclean = processes.join(&mut signals, asked).await;
     let report =
         report.map_err(|e| Failure::new(crate::failure::FAILED, format!("the worker ended: {e}")))?;
@@ -208,6 +214,9 @@ fn hire(
         let show = OwnHandler { handler: Arc::new(Show { payloads: staff.show_payloads }), time_limit: None };
         let logged = all.filter(|queue| queue.handler == HandlerSettings::Log);
         options.handlers = logged.map(|queue| (queue.name.clone(), show.clone())).collect();
+    }
+    if task.forwarding().is_none() {
+        options.handlers.extend(Agents::handler(engine, loaded)?);
     }
     options.queues = queues;
     Ok(Worker::new(engine.clone(), options)?)

@@ -1,0 +1,261 @@
+//! A hook event in milliseconds: before the command line is understood, logging is set up or a runtime is started.
+//!
+//! An agent calls this hundreds of times an hour and waits for each. So it reads its few flags by hand, opens nothing but
+//! the one file, and leaves the work to a worker: a process that it starts only when no other works on the same file
+//! (`keeper.rs` of the application). Whatever happens, it exits with 0 and says nothing.
+//!
+//! `quell hook keep` is what it starts: a process that starts the worker itself (`quell hook work`) and starts it again if
+//! it is killed. So one that dies alone is replaced although no other event comes; the next hook, or any command that
+//! looks at sessions, makes up for two.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use quell::config::Env;
+use quell_transcripts::hook::{Captured, Hook, Kept};
+use quell_transcripts::journal::Journal;
+use quell_transcripts::keeper;
+use quell_transcripts::shape::is_safe_for_continue;
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::transcripts::{self, Place, Target};
+
+/// A worker that ends badly is started again this often, then the next hook has to.
+const STARTS_MAX: u32 = 8;
+/// The pause before a worker is started again; it doubles each time.
+const START_AGAIN: Duration = Duration::from_millis(250);
+
+/// What a command line of a hook may say.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Asked {
+    store: Option<String>,
+    config: Option<PathBuf>,
+    server: Option<String>,
+    token_file: Option<PathBuf>,
+    print_continue: bool,
+    keep: bool,
+}
+
+impl Asked {
+    /// Nothing when it is not a hook that is to capture, or says something that only the full command line understands.
+    fn read(args: impl Iterator<Item = OsString>) -> Option<Asked> {
+        let mut asked = Asked::default();
+        let (mut hook, mut args) = (false, args);
+        while let Some(arg) = args.next() {
+            let arg = arg.into_string().ok()?;
+            let (name, given) = match arg.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+                _ => (arg.as_str(), None),
+            };
+            let mut value = || given.clone().or_else(|| args.next()?.into_string().ok());
+            match name {
+                "hook" if !hook => hook = true,
+                "keep" if hook => asked.keep = true,
+                "--store" => asked.store = Some(value()?),
+                "--config" => asked.config = Some(value()?.into()),
+                "--server" => asked.server = Some(value()?),
+                "--token-file" => asked.token_file = Some(value()?.into()),
+                "--print-continue" => asked.print_continue = true,
+                // For people, and nobody reads what a hook says.
+                "--log" | "--log-format" | "--color" => drop(value()?),
+                _ => return None,
+            }
+        }
+        hook.then_some(asked)
+    }
+
+    fn global(&self) -> Global {
+        Global { store: self.store.clone(), config: self.config.clone(), ..Global::default() }
+    }
+}
+
+/// Takes the event in if this is a hook; nothing when the command line is about something else.
+pub(crate) fn run(args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let asked = Asked::read(args)?;
+    // A panic would print to stderr and exit with 101, which an agent shows to its user.
+    std::panic::set_hook(Box::new(|_| {}));
+    let done = catch_unwind(AssertUnwindSafe(|| match asked.keep {
+        true => keep(&asked),
+        false => capture(&asked),
+    }));
+    if done.is_err()
+        && let Ok(place) = place(&asked, false)
+    {
+        Journal::append(&place.0.journal(), "the hook panicked; the event may be lost");
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+/// Where the event goes. Settings that cannot be understood are told, and the usual ones are used.
+fn place(asked: &Asked, tell: bool) -> Result<(Place, Hook, Vec<String>), Failure> {
+    let env = Env::from_process();
+    let server = asked.server.clone().map(|url| (url, asked.token_file.clone()));
+    let mut problems = Vec::new();
+    let loaded = match transcripts::load_with(&asked.global(), env.clone()) {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            if tell {
+                problems.push(format!("{failure}; the usual settings are used"));
+            }
+            let mut env = env;
+            env.remove("DEBOUNCE_SECONDS");
+            // A configuration that is wrong is not read at all.
+            let global = Global { config: Some("/dev/null".into()), ..asked.global() };
+            transcripts::load_with(&global, env)?
+        }
+    };
+    let place = Place::of(&loaded.settings, server, &loaded.env)?;
+    let queue = loaded.settings.queue(&transcripts::queue());
+    let policy = queue.map(|queue| queue.append.clone()).unwrap_or_default();
+    let redactor = match transcripts::wishes(&loaded) {
+        Ok(wishes) => wishes.redactor().clone(),
+        Err(failure) => {
+            problems.push(format!("{failure}; only the built-in patterns are used"));
+            quell_transcripts::redact::Redactor::default()
+        }
+    };
+    let hook = Hook { database: place.database.clone(), policy, redactor };
+    Ok((place, hook, problems))
+}
+
+fn capture(asked: &Asked) {
+    let (place, hook, problems) = match place(asked, true) {
+        Ok(ready) => ready,
+        Err(failure) => {
+            // There is no place of ours to tell it; the user finds it with `quell hook status`.
+            if let Ok(folder) = transcripts::data_folder(&Env::from_process()) {
+                Journal::append(&folder.join("hook.log"), &failure.to_string());
+            }
+            return;
+        }
+    };
+    let tell = |text: &str| {
+        Journal::append(&place.journal(), text);
+    };
+    problems.iter().for_each(|problem| tell(problem));
+    make_folder(&place);
+    match hook.capture(std::io::stdin()) {
+        Ok(Captured { event, kept }) => {
+            if asked.print_continue && is_safe_for_continue(&event) {
+                println!("{{\"continue\":true}}");
+            }
+            if let Kept::InSpool(why) = kept
+                && place.database.exists()
+            {
+                tell(&format!("kept in the spool, because the database did not take it: {why}"));
+            }
+        }
+        Err(error) => return tell(&error.to_string()),
+    }
+    if let Err(error) = see_that_somebody_works(&place, &asked.global()) {
+        tell(&format!("no worker could be started: {error}"));
+    }
+}
+
+fn make_folder(place: &Place) {
+    if let Some(folder) = place.database.parent()
+        && !folder.exists()
+    {
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        // What fails here fails again where the event is stored, and is told there.
+        let _ = builder.recursive(true).create(folder);
+    }
+}
+
+/// Starts a worker unless somebody works on the file already.
+pub(crate) fn see_that_somebody_works(place: &Place, global: &Global) -> std::io::Result<()> {
+    let Some(lock) = keeper::alone(&place.database)? else { return Ok(()) };
+    let mut args = vec!["hook".to_owned(), "keep".to_owned()];
+    let mut env = Vec::new();
+    match &place.target {
+        Target::Here => args.extend(["--store".into(), format!("sqlite:{}", place.database.display())]),
+        // It may hold a password, and everybody can read command lines.
+        Target::Store => env.extend(global.store.clone().map(|url| ("QUELL_STORE", url))),
+        Target::Server { url, token_file } => {
+            args.extend(["--server".into(), url.clone()]);
+            if let Some(file) = token_file {
+                let file = std::path::absolute(file)?;
+                args.extend(["--token-file".into(), file.display().to_string()]);
+            }
+        }
+    }
+    if let Some(config) = &global.config {
+        args.extend(["--config".into(), std::path::absolute(config)?.display().to_string()]);
+    }
+    let folder = place.database.parent().unwrap_or(std::path::Path::new("/"));
+    keeper::start(&std::env::current_exe()?, &args, &env, lock, folder)
+}
+
+/// Starts the worker, and again when it ends badly. Its standard input is the lock, which it shares with us.
+fn keep(asked: &Asked) {
+    #[cfg(unix)]
+    // The end of the agent's terminal is not ours. Fails only where we lead a group already.
+    let _ = rustix::process::setsid();
+    let mut pause = START_AGAIN;
+    for _ in 0..STARTS_MAX {
+        let ended = start_worker();
+        if matches!(&ended, Ok(status) if status.success()) {
+            return;
+        }
+        if let Ok((place, ..)) = place(asked, false) {
+            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+            Journal::append(&place.journal(), &format!("the worker ended with {how} and is started again"));
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
+    }
+}
+
+fn start_worker() -> std::io::Result<std::process::ExitStatus> {
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(keep) = args.iter_mut().find(|arg| *arg == "keep") {
+        *keep = "work".into();
+    }
+    let lock = File::from(std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(args).stdin(Stdio::from(lock)).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<Asked> {
+        Asked::read(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn a_hook_is_recognised_wherever_its_flags_stand() {
+        assert_eq!(read("hook"), Some(Asked::default()));
+        let store = Asked { store: Some("sqlite:x.db".into()), ..Asked::default() };
+        assert_eq!(read("--store sqlite:x.db hook"), Some(store.clone()));
+        assert_eq!(read("hook --store=sqlite:x.db"), Some(store));
+        let server = read("hook --server http://h --token-file t --print-continue").unwrap();
+        assert_eq!((server.server.as_deref(), server.print_continue), (Some("http://h"), true));
+        assert!(read("hook keep --store sqlite:x.db").unwrap().keep);
+    }
+
+    #[test]
+    fn everything_else_is_left_to_the_full_command_line() {
+        for line in [
+            "",
+            "send hook x",
+            "hook install",
+            "hook --help",
+            "hook work",
+            "hook --store",
+            "--version",
+            "hook hook",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+}
