@@ -1,11 +1,9 @@
-//! What happens at every hook event, in milliseconds: read, redact, store, and see that somebody works.
+//! What happens at every hook event, in milliseconds: read, redact, keep, and tell whoever works.
 //!
 //! The agent waits for this, so nothing here may fail it: every problem goes to a small log beside the database
-//! (`journal.rs`), never to the agent. An event is stored in the database in one transaction; when another process holds
-//! that for too long, or it is not there yet, the event is written to a file beside it (`spool.rs`) and brought in by the
-//! next worker. Both are durable before the hook returns.
+//! (`journal.rs`), never to the agent. The event is kept in the spool (`spool.rs`), durable before the hook returns, and
+//! brought into the queue by the worker that is told of it. Its window counts from the moment the hook was called.
 
-use std::fmt;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -13,10 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Chance, Ids, RealTime};
-use quell::open::append_briefly;
-use quell::quell_core::event::{
-    AppendPolicy, EventId, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName,
-};
+use quell::quell_core::event::{EventId, Payload, QueueName};
+use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, EngineError, Incoming};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -24,14 +20,14 @@ use serde_json::{Map, Value};
 use crate::handle::QUEUE;
 use crate::redact::Redactor;
 use crate::shape::{HookEvent, INPUT_MAX, NotAnEvent, NotRead, read_stdin};
-use crate::spool::Spool;
+use crate::spool::{Spool, Spooled};
 
-/// How long the hook waits for another writer. With this, a locked database costs an agent less than 200 ms.
-const DATABASE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the agent may take to say what happened.
 const STDIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Events that are brought in together.
-const SPOOL_STEP: usize = 200;
+const APPEND_STEP: usize = 200;
+/// What is left of a window that is over.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Why an event is not kept. Never says what was in it.
 #[derive(Debug, thiserror::Error)]
@@ -40,86 +36,36 @@ pub enum NotKept {
     Read(#[from] NotRead),
     #[error("not a hook event: {0}")]
     Event(#[from] NotAnEvent),
-    #[error("not storable: {0}")]
-    Invalid(#[from] Invalid),
-    #[error("neither the database ({database}) nor the spool ({spool}) took the event")]
-    Nowhere { database: String, spool: std::io::Error },
-}
-
-/// Where an event is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    InDatabase,
-    /// With the reason why the database did not take it.
-    InSpool(String),
-}
-
-/// An event that was kept.
-#[derive(Debug, Clone)]
-pub struct Captured {
-    pub event: String,
-    pub kept: Kept,
-}
-
-/// What a hook needs to know.
-pub struct Hook {
-    pub database: PathBuf,
-    /// The queue's: above all its window.
-    pub policy: Arc<AppendPolicy>,
-    pub redactor: Redactor,
-}
-
-impl fmt::Debug for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hook").field("database", &self.database).finish_non_exhaustive()
-    }
+    #[error("the spool {folder} did not take the event: {error}", folder = .folder.display())]
+    Spool { folder: PathBuf, error: std::io::Error },
 }
 
 /// An event as it lies in the spool.
 #[derive(Debug, Serialize, Deserialize)]
-struct Spooled {
+struct Kept {
     session_id: String,
     payload: Map<String, Value>,
 }
 
-impl Hook {
-    /// Reads one event and keeps it.
-    pub fn capture(&self, input: impl AsFd + Read) -> Result<Captured, NotKept> {
-        let bytes = read_stdin(input, INPUT_MAX, STDIN_PATIENCE)?;
-        let mut event = HookEvent::read(&bytes)?;
-        let mut payload = Value::Object(std::mem::take(&mut event.payload));
-        self.redactor.redact_json(&mut payload);
-        let id = new_id();
-        let stored = self.store(&event, &id, &payload)?;
-        let kept = match stored {
-            Ok(()) => Kept::InDatabase,
-            Err(database) => {
-                let Value::Object(payload) = payload else { unreachable!("it was an object above") };
-                let body = Spooled { session_id: event.session_id.clone(), payload };
-                let body = serde_json::to_vec(&body).expect("JSON can be written as JSON");
-                match Spool::beside(&self.database).put(&id, &body) {
-                    Ok(()) => Kept::InSpool(database),
-                    Err(spool) => return Err(NotKept::Nowhere { database, spool }),
-                }
-            }
-        };
-        Ok(Captured { event: event.event, kept })
-    }
-
-    /// Tries the database; what it says if it does not take the event.
-    fn store(&self, event: &HookEvent, id: &str, payload: &Value) -> Result<Result<(), String>, Invalid> {
-        let lane = LaneKey::new(QueueName::new(QUEUE)?, Key::new(&event.session_id)?);
-        // Given, so that an event that is stored although the database said otherwise is not stored twice.
-        let id = NewEventId::Given(EventId::new(id)?);
-        let new = NewEvent::new(lane, id, Payload::of(payload), self.policy.clone());
-        Ok(append_briefly(&self.database, &new, DATABASE_PATIENCE).map(|_| ()).map_err(|e| e.to_string()))
-    }
+/// Reads one event, keeps it beside the database and tells whoever works there. Says which event it was.
+pub fn capture(input: impl AsFd + Read, database: &Path, redactor: &Redactor) -> Result<String, NotKept> {
+    let bytes = read_stdin(input, INPUT_MAX, STDIN_PATIENCE)?;
+    let mut event = HookEvent::read(&bytes)?;
+    let mut payload = Value::Object(std::mem::take(&mut event.payload));
+    redactor.redact_json(&mut payload);
+    let Value::Object(payload) = payload else { unreachable!("it was an object above") };
+    let kept = Kept { session_id: event.session_id, payload };
+    let body = serde_json::to_string(&kept).expect("JSON can be written as JSON");
+    let spool = Spool::beside(database);
+    let put = spool.put(&new_id(), &body);
+    put.map_err(|error| NotKept::Spool { folder: spool.folder().to_path_buf(), error })?;
+    quell::open::wake(database);
+    Ok(event.event)
 }
 
-/// Unique by chance and sorted by time; also a file name.
+/// Unique by chance and sorted by time.
 fn new_id() -> String {
-    let ids = Ids::new(Arc::new(RealTime::new()), Arc::new(Chance::from_system()));
-    ids.event_id().as_str().replace('_', "-")
+    Ids::new(Arc::new(RealTime::new()), Arc::new(Chance::from_system())).event_id().as_str().to_owned()
 }
 
 /// Brings in what hooks have left in the spool. Says how many events.
@@ -128,42 +74,76 @@ pub async fn bring_in(engine: &Engine, database: &Path) -> Result<usize, EngineE
     let mut brought = 0;
     loop {
         let from = spool.clone();
-        let taken = tokio::task::spawn_blocking(move || from.take(SPOOL_STEP)).await;
-        let taken = match taken {
-            Ok(Ok(taken)) => taken,
+        let segment = match tokio::task::spawn_blocking(move || from.take()).await {
+            Ok(Ok(Some(segment))) => segment,
+            Ok(Ok(None)) | Err(_) => return Ok(brought),
             Ok(Err(error)) => {
                 tracing::warn!(%error, folder = %spool.folder().display(), "the spool of hooks cannot be read");
                 return Ok(brought);
             }
-            Err(_) => return Ok(brought),
         };
-        for bad in &taken.bad {
-            tracing::warn!(file = %bad.name, why = %bad.why, "an event of a hook cannot be read and was put aside");
+        if segment.bad > 0 {
+            tracing::warn!(lines = segment.bad, "what a hook left cannot be read and was put aside");
         }
-        if taken.events.is_empty() {
+        let (now, wait) = (engine.wall().as_millis(), wait_of(engine));
+        let events: Vec<Incoming> =
+            segment.events.iter().filter_map(|spooled| incoming(spooled, now, wait).ok()).collect();
+        for some in events.chunks(APPEND_STEP) {
+            append(engine, some).await?;
+            brought += some.len();
+        }
+        if let Err(error) = segment.done() {
+            tracing::warn!(%error, "what hooks left was brought in and cannot be removed");
             return Ok(brought);
-        }
-        for spooled in &taken.events {
-            if let Ok(incoming) = incoming(&spooled.id, &spooled.body) {
-                match engine.append(vec![incoming]).await {
-                    Ok(_) => brought += 1,
-                    // The same id with another payload: it is there already.
-                    Err(EngineError::Store(error))
-                        if error.kind == quell::quell_core::error::ErrorKind::Conflict => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            if let Err(error) = spool.done(spooled) {
-                tracing::warn!(%error, "an event of a hook was brought in and its file cannot be removed");
-                return Ok(brought);
-            }
         }
     }
 }
 
-fn incoming(id: &str, body: &[u8]) -> Result<Incoming, Box<dyn std::error::Error + Send + Sync>> {
-    let Spooled { session_id, payload } = serde_json::from_slice(body)?;
+/// All at once; one by one if one of them is refused, so that it keeps no other out.
+async fn append(engine: &Engine, events: &[Incoming]) -> Result<(), EngineError> {
+    let refused = |error: &EngineError| match error {
+        EngineError::Store(error) => !error.is_temporary(),
+        _ => true,
+    };
+    match engine.append(events.to_vec()).await {
+        Ok(_) => return Ok(()),
+        Err(error) if !refused(&error) => return Err(error),
+        Err(_) => {}
+    }
+    for event in events {
+        match engine.append(vec![event.clone()]).await {
+            Ok(_) => {}
+            // A known id with another payload cannot happen, a full lane can: its session is captured all the same,
+            // because an event only says that there is something to read.
+            Err(error) if refused(&error) => tracing::warn!(%error, "an event of a hook is left out"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How long a burst is waited for.
+fn wait_of(engine: &Engine) -> Option<Duration> {
+    let queue = engine.settings().queue(&QueueName::new(QUEUE).ok()?)?;
+    match queue.append.window.policy {
+        WindowPolicy::Fixed { wait } => Some(wait),
+        _ => None,
+    }
+}
+
+fn incoming(
+    spooled: &Spooled,
+    now: i64,
+    wait: Option<Duration>,
+) -> Result<Incoming, Box<dyn std::error::Error>> {
+    let Kept { session_id, payload } = serde_json::from_str(&spooled.body)?;
     let mut incoming = Incoming::new(QUEUE, &session_id, Payload::of(&Value::Object(payload)))?;
-    incoming.id = Some(EventId::new(id)?);
+    incoming.id = Some(EventId::new(&spooled.id)?);
+    // The window began when the agent called. A clock that was moved makes it no longer than it is.
+    let age = u64::try_from(now).unwrap_or(0).saturating_sub(spooled.at);
+    incoming.window = wait.map(|wait| {
+        let left = wait.saturating_sub(Duration::from_millis(age));
+        WindowPolicy::Fixed { wait: left.max(SHORTEST) }
+    });
     Ok(incoming)
 }

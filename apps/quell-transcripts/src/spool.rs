@@ -1,50 +1,46 @@
-//! Events beside the database, for when the database is locked or not there.
+//! Where hooks leave events: a log beside the database, which a worker brings in.
 //!
-//! The hook cannot wait and must not lose what it was told, so it leaves the event as a file in a folder of its own, and
-//! a worker brings it into the database later. One file for each event, because that is the one thing that several
-//! processes can add to at once without a lock: a file is written under a temporary name, brought to the disk, and then
-//! renamed, so nobody ever sees a half of one, and after [`Spool::put`] has returned a power cut does not take it.
+//! A hook is a process that an agent waits for, hundreds of times an hour. To append to the database it would have to map
+//! half of SQLite, read the schema and take turns with other writers: twice the time of everything else that it does
+//! (`docs/benchmarks.md`), and as long as anybody holds the write lock. So it appends one line to a log and syncs it. Whoever
+//! works on the database is told, and brings the line in within milliseconds; a database that is locked or not there yet
+//! makes no difference to the agent.
 //!
-//! Delivery is at least once. A file is removed after the database has the event ([`Spool::done`]); two workers may take
-//! the same one, or one may die between the two steps. The id in the file's name makes it exactly once there.
+//! ```text
+//! hook:    open log · lock shared · is it still the log? · append a line · sync
+//! worker:  rename log to a segment · lock it alone (so every line in it is whole) · append to the queue · remove it
+//! ```
 //!
-//! A file that cannot be read is put into `bad/` and reported, and never stands in the way of the others.
+//! Nothing is lost: a line is on the disk before the hook returns, and a segment is removed only when the queue has its
+//! events. Nothing is twice: an event has an id, which makes a segment that is brought in again (a worker died before it
+//! could remove it) the same events. A hook that opened the log just before it was renamed waits for the lock and then finds
+//! another file under its name, and begins again. A line that a crash cut off spoils no other: each begins on a line of
+//! its own. What cannot be read is kept in `bad`, bounded, and reported.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, fsync, openat, renameat, unlinkat};
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::clock;
 
-/// As many events as a worker that was away for days may find.
-pub const SPOOL_FILES_MAX: usize = 100_000;
-/// The disk that they may take together.
+/// The disk that waiting events may take: days of a busy team, should no worker come.
 pub const SPOOL_BYTES_MAX: u64 = 1 << 30;
 /// One event with what is around it; events are cut to half of that before.
 pub const BODY_MAX: usize = 128 << 10;
-/// How many unreadable files are kept for somebody to look at.
-pub const BAD_MAX: usize = 100;
-/// A temporary file of this age belongs to a process that is gone.
-const LEFT_BEHIND_MILLIS: u64 = 3_600_000;
-/// Fewer files than this are neither too many nor, as each has at most [`BODY_MAX`], too many bytes.
-const FEW_FILES: usize = 8192;
-/// Every file system says at least one byte of size for each entry of a folder (ZFS says exactly one, others dozens). A
-/// folder whose size is below this has few files, and one `stat` says so; only otherwise is it counted.
-const SMALL_FOLDER: u64 = FEW_FILES as u64;
-/// The bytes of more files are estimated from so many of them: it is a bound against filling the disk, not accountancy,
-/// and asking for the size of a hundred thousand files takes longer than a hook may.
-const SAMPLES: usize = 512;
+/// Of the lines that could not be read.
+pub const BAD_BYTES_MAX: u64 = 1 << 20;
+/// A hook that finds the log renamed begins again; nobody renames it as often as this while one hook waits.
+const TRIES: usize = 100;
 
-const SUFFIX: &str = ".json";
-const TEMPORARY: &str = ".tmp";
+const LOG: &str = "log";
+const SEGMENT: &str = "segment-";
+const BAD: &str = "bad";
 
-/// The folder.
+/// The folder with the log.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
@@ -53,24 +49,43 @@ pub struct Spool {
 /// One event that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spooled {
-    pub path: PathBuf,
     pub id: String,
-    pub body: Vec<u8>,
+    /// When the hook left it, by the clock of the host.
+    pub at: u64,
+    /// JSON.
+    pub body: String,
 }
 
-/// A file that was none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
-    pub name: String,
-    /// Without anything of its content.
-    pub why: String,
-}
-
-/// What waits, oldest first, and what could not be read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
+/// Some events, in the order in which hooks left them. Until [`Segment::done`] they stay, and nobody else takes them.
+#[derive(Debug)]
+pub struct Segment {
     pub events: Vec<Spooled>,
-    pub bad: Vec<Bad>,
+    /// Lines that could not be read, now in the file of the bad ones.
+    pub bad: usize,
+    path: PathBuf,
+    /// Locked as long as this lives.
+    _file: File,
+}
+
+impl Segment {
+    /// The queue has all of it.
+    pub fn done(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    id: &'a str,
+    at: u64,
+    body: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Read1 {
+    id: String,
+    at: u64,
+    body: Box<RawValue>,
 }
 
 impl Spool {
@@ -85,442 +100,287 @@ impl Spool {
         &self.folder
     }
 
-    /// Keeps an event. When this returns, it is on the disk.
-    pub fn put(&self, id: &str, body: &[u8]) -> io::Result<()> {
-        if !is_id(id) {
-            return Err(refused("an id in the spool is 1 to 100 letters, digits and hyphens"));
-        }
+    /// Keeps an event (`body` is one JSON value). When this returns, it is on the disk.
+    pub fn put(&self, id: &str, body: &str) -> io::Result<()> {
         if body.len() > BODY_MAX {
             return Err(refused("an event is too large for the spool"));
         }
-        let folder = self.open()?;
-        self.has_room(&folder)?;
-        let name = format!("{:015}-{}-{id}{SUFFIX}", moment(), process::id());
-        let temporary = format!(".{name}{TEMPORARY}");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&folder, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
-        let written = file
-            .write_all(body)
-            .and_then(|()| file.sync_data())
-            .and_then(|()| Ok(renameat(&folder, &temporary, &folder, &name)?));
-        if let Err(error) = written {
-            // Half a file is nothing anybody wants; if it stays, it is swept in an hour.
-            let _ = unlinkat(&folder, &temporary, rustix::fs::AtFlags::empty());
-            return Err(error);
+        let body = serde_json::from_str(body).map_err(|_| refused("an event in the spool is JSON"))?;
+        let line =
+            serde_json::to_string(&Written { id, at: clock::millis(), body }).map_err(io::Error::other)?;
+        for _ in 0..TRIES {
+            let (file, made) = self.open_log()?;
+            file.lock_shared()?;
+            if !self.is_the_log(&file)? {
+                continue;
+            }
+            if file.metadata()?.len() > SPOOL_BYTES_MAX {
+                return Err(io::Error::new(
+                    ErrorKind::QuotaExceeded,
+                    "too many events wait in the spool; `quell sessions` starts a worker that brings them in",
+                ));
+            }
+            // In one piece, so that lines of several hooks do not mix; what a crash left of another begins none of ours.
+            (&file).write_all(format!("\n{line}\n").as_bytes())?;
+            file.sync_data()?;
+            if made {
+                // A name is not on the disk because its file is.
+                File::open(&self.folder)?.sync_all()?;
+            }
+            return Ok(());
         }
-        Ok(fsync(&folder)?)
+        Err(io::Error::new(ErrorKind::ResourceBusy, "the log of the spool is renamed again and again"))
     }
 
-    /// Up to `max` events, oldest first. They stay until they are [`done`](Spool::done).
-    pub fn take(&self, max: usize) -> io::Result<Taken> {
-        let mut names = Vec::new();
-        for entry in self.entries()? {
-            let name = entry?.file_name();
-            match name.to_str() {
-                Some(name) if name.ends_with(TEMPORARY) => self.sweep(name),
-                Some(name) if name.ends_with(SUFFIX) => names.push(name.to_owned()),
-                // The folder of the bad ones, and what is not ours.
-                _ => {}
-            }
+    /// The log, and whether it was made now.
+    fn open_log(&self) -> io::Result<(File, bool)> {
+        let path = self.folder.join(LOG);
+        let open = |make: bool| {
+            let mut options = OpenOptions::new();
+            options.append(true).create_new(make).mode(0o600).custom_flags(NOFOLLOW).open(&path)
+        };
+        match open(false) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened.map(|file| (file, false)),
         }
-        names.sort_unstable();
-        let mut taken = Taken::default();
-        for name in names {
-            if taken.events.len() == max {
-                break;
-            }
-            let path = self.folder.join(&name);
-            match read(&path, &name) {
-                Ok(Some((id, body))) => taken.events.push(Spooled { path, id, body }),
-                // Another worker was quicker.
-                Ok(None) => {}
-                Err(why) => {
-                    self.set_aside(&path, &name);
-                    taken.bad.push(Bad { name, why });
-                }
-            }
+        match DirBuilder::new().mode(0o700).create(&self.folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
-        Ok(taken)
-    }
-
-    /// The database has it.
-    pub fn done(&self, event: &Spooled) -> io::Result<()> {
-        match fs::remove_file(&event.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        match open(true) {
+            // Another hook was first; whoever made it brings its name to the disk before it returns.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => open(false).map(|file| (file, true)),
+            opened => opened.map(|file| (file, true)),
         }
     }
 
-    /// Looks no further than the first event.
-    pub fn is_empty(&self) -> io::Result<bool> {
-        for entry in self.entries()? {
-            if entry?.file_name().as_encoded_bytes().ends_with(SUFFIX.as_bytes()) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn entries(&self) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>>> {
-        match fs::read_dir(&self.folder) {
-            Ok(entries) => Ok(Some(entries).into_iter().flatten()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None.into_iter().flatten()),
+    fn is_the_log(&self, file: &File) -> io::Result<bool> {
+        let (ours, there) = (file.metadata()?, fs::symlink_metadata(self.folder.join(LOG)));
+        match there {
+            Ok(there) => Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The folder, made if it is not there. A link in its place is refused: it would lead our events elsewhere.
-    fn open(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open =
-            || openat(CWD, &self.folder, flags, Mode::empty()).map(File::from).map_err(io::Error::from);
-        match open() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            opened => return opened,
+    /// The oldest events that nobody else is bringing in; nothing when there are none.
+    pub fn take(&self) -> io::Result<Option<Segment>> {
+        for path in self.segments()? {
+            if let Some(segment) = self.open_segment(path)? {
+                return Ok(Some(segment));
+            }
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        // The new folder has to survive, too.
-        if let Some(parent) = self.folder.parent() {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            File::open(parent)?.sync_all()?;
+        let log = self.folder.join(LOG);
+        match fs::metadata(&log) {
+            Ok(facts) if facts.len() == 0 => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
         }
-        open()
-    }
-
-    fn has_room(&self, folder: &File) -> io::Result<()> {
-        if folder.metadata()?.len() < SMALL_FOLDER {
-            return Ok(());
-        }
-        let mut names = Vec::new();
-        for entry in self.entries()? {
-            names.push(entry?.file_name());
-        }
-        if names.len() >= SPOOL_FILES_MAX {
-            return Err(full(&format!("has {} files", names.len())));
-        }
-        if names.len() <= FEW_FILES {
-            return Ok(());
-        }
-        let sampled = names.iter().step_by(names.len().div_ceil(SAMPLES));
-        let sizes: Vec<u64> = sampled
-            .filter_map(|name| fs::symlink_metadata(self.folder.join(name)).ok())
-            .map(|found| found.len())
-            .collect();
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let each = sizes.iter().sum::<u64>() / count(sizes.len()).max(1);
-        let bytes = each.saturating_mul(count(names.len()));
-        if bytes >= SPOOL_BYTES_MAX {
-            return Err(full(&format!("has about {bytes} bytes")));
-        }
-        Ok(())
-    }
-
-    /// Removes what a process left that died while it wrote.
-    fn sweep(&self, name: &str) {
-        // The name says when it was begun, in the clock of this machine.
-        let begun =
-            name.trim_start_matches('.').split('-').next().and_then(|millis| millis.parse::<u64>().ok());
-        if begun.is_none_or(|begun| begun.saturating_add(LEFT_BEHIND_MILLIS) < clock::millis()) {
-            let _ = fs::remove_file(self.folder.join(name));
+        let segment = self.folder.join(format!("{SEGMENT}{:015}-{}", clock::millis(), std::process::id()));
+        match fs::rename(&log, &segment) {
+            Ok(()) => self.open_segment(segment),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Whatever fails here is tried again when it is met the next time.
-    fn set_aside(&self, path: &Path, name: &str) {
-        let folder = self.folder.join("bad");
-        let _ = DirBuilder::new().mode(0o700).create(&folder);
-        if fs::rename(path, folder.join(name)).is_err() {
+    /// Segments that a worker has begun to bring in, oldest first.
+    fn segments(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let ours =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SEGMENT));
+        let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(ours).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn open_segment(&self, path: PathBuf) -> io::Result<Option<Segment>> {
+        let mut file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(&path) {
+            Ok(file) => file,
+            // Another worker has brought it in.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Hooks that were about to write hold it for a moment; another worker for as long as it takes it to bring it in,
+        // and then the file is gone.
+        file.lock()?;
+        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let (mut events, mut bad) = (Vec::new(), 0);
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match serde_json::from_slice::<Read1>(line) {
+                Ok(Read1 { id, at, body }) => events.push(Spooled { id, at, body: body.get().to_owned() }),
+                Err(_) => {
+                    bad += 1;
+                    self.set_aside(line);
+                }
+            }
+        }
+        Ok(Some(Segment { events, bad, path, _file: file }))
+    }
+
+    /// Keeps what cannot be read, up to a bound. That it fails changes nothing for the others.
+    fn set_aside(&self, line: &[u8]) {
+        let path = self.folder.join(BAD);
+        if fs::metadata(&path).is_ok_and(|facts| facts.len() > BAD_BYTES_MAX) {
             return;
         }
-        let Ok(entries) = fs::read_dir(&folder) else { return };
-        let mut kept: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        kept.sort_unstable();
-        let surplus = kept.len().saturating_sub(BAD_MAX);
-        for oldest in &kept[..surplus] {
-            let _ = fs::remove_file(oldest).or_else(|_| fs::remove_dir_all(oldest));
-        }
+        let open =
+            OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(NOFOLLOW).open(&path);
+        let _ = open.and_then(|mut file| file.write_all(&[line, b"\n"].concat()));
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        let log = match fs::metadata(self.folder.join(LOG)) {
+            Ok(facts) => facts.len() == 0,
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+        };
+        Ok(log && self.segments()?.is_empty())
     }
 }
 
-const _: () = assert!(FEW_FILES as u64 * BODY_MAX as u64 <= SPOOL_BYTES_MAX);
+/// `O_NOFOLLOW`: a log that somebody replaced by a link would write anywhere.
+const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 fn refused(why: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, why)
 }
 
-fn full(how: &str) -> io::Error {
-    let text =
-        format!("the spool {how}, which is the most it may have: is a worker running on this database?");
-    io::Error::new(ErrorKind::StorageFull, text)
-}
-
-fn is_id(id: &str) -> bool {
-    (1..=100).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
-/// Milliseconds that grow with each event of this process, so that the order of names is the order of events.
-fn moment() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = clock::millis();
-    let next = |last: u64| now.max(last + 1);
-    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-    last.map_or(now, next)
-}
-
-/// The id and the content; nothing if the file is gone; or why it is bad.
-fn read(path: &Path, name: &str) -> Result<Option<(String, Vec<u8>)>, String> {
-    let parts = name.strip_suffix(SUFFIX).and_then(|name| {
-        let mut parts = name.splitn(3, '-');
-        Some((parts.next()?, parts.next()?, parts.next()?))
-    });
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let id = match parts {
-        Some((millis, pid, id)) if number(millis) && number(pid) && is_id(id) => id.to_owned(),
-        _ => return Err("its name is none of ours".to_owned()),
-    };
-    let unreadable = |error: io::Error| match error.kind() {
-        ErrorKind::NotFound => Ok(None),
-        kind => Err(format!("it cannot be read: {kind}")),
-    };
-    // Neither waits for a pipe that somebody put there, nor follows a link.
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits()).unwrap_or(0);
-    let file = match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) => return unreadable(error),
-    };
-    match file.metadata() {
-        Ok(found) if !found.is_file() => return Err("it is no file".to_owned()),
-        Ok(_) => {}
-        Err(error) => return unreadable(error),
-    }
-    let mut body = Vec::new();
-    let limit = u64::try_from(BODY_MAX).unwrap_or(u64::MAX);
-    if let Err(error) = file.take(limit + 1).read_to_end(&mut body) {
-        return unreadable(error);
-    }
-    if body.len() > BODY_MAX {
-        return Err("it is too large".to_owned());
-    }
-    match serde_json::from_slice::<IgnoredAny>(&body) {
-        Ok(_) => Ok(Some((id, body))),
-        Err(error) => Err(format!("it is not JSON (line {}, column {})", error.line(), error.column())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::os::unix::fs::PermissionsExt;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
 
     fn spool() -> (tempfile::TempDir, Spool) {
         let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::beside(&folder.path().join("deep/events.db"));
+        let spool = Spool::beside(&folder.path().join("q.db"));
         (folder, spool)
     }
 
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    fn ids(segment: &Segment) -> Vec<&str> {
+        segment.events.iter().map(|event| event.id.as_str()).collect()
     }
 
-    fn ids(taken: &Taken) -> Vec<&str> {
-        taken.events.iter().map(|event| event.id.as_str()).collect()
+    fn take(spool: &Spool) -> Segment {
+        spool.take().unwrap().expect("something waits")
     }
 
     #[test]
-    fn events_come_back_in_order_until_they_are_done() {
+    fn events_come_back_in_the_order_in_which_they_were_left() {
         let (_folder, spool) = spool();
-        assert!(spool.is_empty().unwrap());
-        assert_eq!(spool.take(10).unwrap(), Taken::default());
-        let order = ["zz-9", "a", "m-1-2", "b"];
-        for id in order {
-            spool.put(id, format!("{{\"id\":\"{id}\"}}").as_bytes()).unwrap();
+        assert!(spool.is_empty().unwrap() && spool.take().unwrap().is_none());
+        for n in 0..3 {
+            spool.put(&format!("e-{n}"), &format!("{{\"n\":{n},\"text\":\"a\\nb\"}}")).unwrap();
         }
         assert!(!spool.is_empty().unwrap());
-        assert_eq!(ids(&spool.take(2).unwrap()), ["zz-9", "a"]);
-        let taken = spool.take(10).unwrap();
-        assert_eq!(ids(&taken), order);
-        assert_eq!(taken.events[2].body, b"{\"id\":\"m-1-2\"}");
-        spool.done(&taken.events[0]).unwrap();
-        spool.done(&taken.events[0]).unwrap();
-        assert_eq!(ids(&spool.take(10).unwrap()), &order[1..]);
+        let segment = take(&spool);
+        assert_eq!(ids(&segment), ["e-0", "e-1", "e-2"]);
+        assert_eq!(segment.events[2].body, "{\"n\":2,\"text\":\"a\\nb\"}");
+        assert!(!spool.is_empty().unwrap(), "they stay until they are done");
+        segment.done().unwrap();
+        assert!(spool.is_empty().unwrap() && spool.take().unwrap().is_none());
     }
 
     #[test]
-    fn two_events_of_a_process_never_have_the_same_moment() {
-        let moments: Vec<u64> = (0..1000).map(|_| moment()).collect();
-        assert!(moments.is_sorted_by(|one, next| one < next));
-    }
-
-    #[test]
-    fn it_is_beside_the_database_and_for_nobody_else() {
-        let (folder, spool) = spool();
-        assert_eq!(spool.folder(), folder.path().join("deep/events.db-spool"));
-        spool.put("a", b"{}").unwrap();
-        assert_eq!(mode(spool.folder()), 0o700);
-        assert_eq!(mode(&spool.take(1).unwrap().events[0].path), 0o600);
-        assert_eq!(Spool::beside(Path::new("x.db")).folder(), Path::new("x.db-spool"));
-    }
-
-    #[test]
-    fn what_a_dead_process_left_is_swept_after_an_hour_and_not_before() {
+    fn what_a_dead_worker_took_is_taken_again_before_anything_newer() {
         let (_folder, spool) = spool();
-        spool.put("a", b"{}").unwrap();
-        let now = clock::millis();
-        let old = spool.folder().join(format!(".{:015}-1-x.json.tmp", now - 3_700_000));
-        let young = spool.folder().join(format!(".{:015}-1-y.json.tmp", now - 3_000_000));
-        fs::write(&old, "{").unwrap();
-        fs::write(&young, "{").unwrap();
-        assert_eq!(ids(&spool.take(10).unwrap()), ["a"]);
-        assert!(!old.exists() && young.exists());
-        fs::remove_file(&spool.take(1).unwrap().events[0].path).unwrap();
-        assert!(spool.is_empty().unwrap(), "a temporary file is no event");
+        spool.put("first", "1").unwrap();
+        drop(take(&spool));
+        spool.put("second", "2").unwrap();
+        let again = take(&spool);
+        assert_eq!(ids(&again), ["first"]);
+        again.done().unwrap();
+        assert_eq!(ids(&take(&spool)), ["second"]);
     }
 
     #[test]
-    fn a_bad_file_is_set_aside_and_stands_in_nobodys_way() {
+    fn a_line_that_was_cut_off_spoils_no_other_and_is_kept_apart() {
         let (_folder, spool) = spool();
-        spool.put("good", b"{}").unwrap();
-        for (name, content) in [("000000000000001-1-half.json", "{\"secret\":"), ("oddly named.json", "{}")] {
-            fs::write(spool.folder().join(name), content).unwrap();
-        }
-        fs::write(spool.folder().join("000000000000002-1-large.json"), "1".repeat(BODY_MAX + 1)).unwrap();
-        fs::create_dir(spool.folder().join("000000000000003-1-folder.json")).unwrap();
-        std::os::unix::fs::symlink("/etc/hostname", spool.folder().join("000000000000004-1-link.json"))
-            .unwrap();
-        fs::write(spool.folder().join("notes.txt"), "not ours").unwrap();
-        let taken = spool.take(1).unwrap();
-        assert_eq!(ids(&taken), ["good"]);
-        let bad: Vec<_> = taken.bad.iter().map(|bad| bad.name.split('-').next_back().unwrap()).collect();
-        assert_eq!(bad, ["half.json", "large.json", "folder.json", "link.json"]);
-        assert!(!format!("{taken:?}").contains("secret"));
-        assert_eq!(spool.take(2).unwrap().bad.len(), 1, "the one that comes after the good one");
-        assert_eq!(spool.take(2).unwrap().bad, []);
-        assert_eq!(fs::read_dir(spool.folder().join("bad")).unwrap().count(), 5);
-        assert!(spool.folder().join("notes.txt").exists());
-
-        for number in 0..BAD_MAX {
-            fs::write(spool.folder().join(format!("{:015}-1-x.json", 1000 + number)), "").unwrap();
-        }
-        assert_eq!(spool.take(1).unwrap().bad.len(), BAD_MAX);
-        assert_eq!(fs::read_dir(spool.folder().join("bad")).unwrap().count(), BAD_MAX);
+        spool.put("a", "{}").unwrap();
+        let mut log = OpenOptions::new().append(true).open(spool.folder().join(LOG)).unwrap();
+        log.write_all(b"\n{\"id\":\"torn\",\"at\":1,\"bo").unwrap();
+        spool.put("b", "{}").unwrap();
+        let segment = take(&spool);
+        assert_eq!((ids(&segment), segment.bad), (vec!["a", "b"], 1));
+        assert_eq!(fs::read(spool.folder().join(BAD)).unwrap(), b"{\"id\":\"torn\",\"at\":1,\"bo\n");
     }
 
     #[test]
-    fn eight_writers_and_two_takers_lose_nothing() {
+    fn many_hooks_and_workers_at_once_lose_nothing() {
         let (_folder, spool) = spool();
-        let writing = AtomicUsize::new(8);
-        let taker = || {
-            let mut seen = BTreeSet::new();
-            loop {
-                let last = writing.load(Ordering::SeqCst) == 0;
-                let taken = spool.take(50).unwrap();
-                assert_eq!(taken.bad, []);
-                for event in &taken.events {
-                    assert_eq!(event.body, format!("{{\"id\":\"{}\"}}", event.id).as_bytes());
-                    seen.insert(event.id.clone());
-                    spool.done(event).unwrap();
-                }
-                if last && taken.events.is_empty() {
-                    return seen;
-                }
-            }
-        };
-        let seen = thread::scope(|scope| {
-            for writer in 0..8 {
-                let (spool, writing) = (&spool, &writing);
-                scope.spawn(move || {
-                    for number in 0..100 {
-                        let id = format!("{writer}-{number}");
-                        spool.put(&id, format!("{{\"id\":\"{id}\"}}").as_bytes()).unwrap();
+        let (done, seen) = (AtomicBool::new(false), std::sync::Mutex::new(BTreeSet::new()));
+        thread::scope(|scope| {
+            let hooks: Vec<_> = (0..8)
+                .map(|hook| {
+                    let spool = spool.clone();
+                    scope.spawn(move || {
+                        (0..50).for_each(|n| spool.put(&format!("{hook}-{n}"), "{}").unwrap());
+                    })
+                })
+                .collect();
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    loop {
+                        let last = done.load(Ordering::SeqCst);
+                        while let Some(segment) = spool.take().unwrap() {
+                            let mut seen = seen.lock().unwrap();
+                            for event in &segment.events {
+                                assert!(seen.insert(event.id.clone()), "{} came twice", event.id);
+                            }
+                            assert_eq!(segment.bad, 0);
+                            segment.done().unwrap();
+                        }
+                        if last {
+                            return;
+                        }
                     }
-                    writing.fetch_sub(1, Ordering::SeqCst);
                 });
             }
-            let takers = [scope.spawn(taker), scope.spawn(taker)];
-            takers.map(|taker| taker.join().unwrap())
+            hooks.into_iter().for_each(|hook| hook.join().unwrap());
+            done.store(true, Ordering::SeqCst);
         });
-        let all: BTreeSet<_> = seen.into_iter().flatten().collect();
-        assert_eq!(all.len(), 800);
-        assert_eq!(fs::read_dir(spool.folder()).unwrap().count(), 0);
+        assert_eq!(seen.into_inner().unwrap().len(), 400);
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn nobody_else_can_read_it() {
         let (_folder, spool) = spool();
-        for id in ["", "../x", "a/b", "a.b", "ä", "a b", &"x".repeat(101)] {
-            assert_eq!(spool.put(id, b"{}").unwrap_err().kind(), ErrorKind::InvalidInput, "{id}");
-        }
-        assert_eq!(spool.put("a", &vec![b'1'; BODY_MAX + 1]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert!(!spool.folder().exists());
+        spool.put("a", "{}").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(spool.folder()), mode(&spool.folder().join(LOG))), (0o700, 0o600));
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_an_error() {
+    fn what_cannot_be_kept_is_refused_and_nothing_is_left() {
+        let (_folder, spool) = spool();
+        assert!(spool.put("a", "no json").is_err());
+        assert!(spool.put("a", &format!("\"{}\"", "x".repeat(BODY_MAX))).is_err());
+        assert!(spool.is_empty().unwrap());
+        let below_a_file = tempfile::NamedTempFile::new().unwrap();
+        assert!(Spool::beside(&below_a_file.path().join("q.db")).put("a", "1").is_err());
+    }
+
+    #[test]
+    fn a_log_that_is_a_link_is_not_followed() {
         let (folder, spool) = spool();
-        // A file in the place of the folder fails for everybody, also for a user whom no mode stops.
-        fs::create_dir(folder.path().join("deep")).unwrap();
-        fs::write(spool.folder(), "").unwrap();
-        assert!(spool.put("a", b"{}").is_err() && spool.take(1).is_err() && spool.is_empty().is_err());
-        fs::remove_file(spool.folder()).unwrap();
+        fs::create_dir(spool.folder()).unwrap();
         let elsewhere = folder.path().join("elsewhere");
-        fs::create_dir(&elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, spool.folder()).unwrap();
-        assert!(spool.put("a", b"{}").is_err(), "a link leads elsewhere");
-        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-        fs::remove_file(spool.folder()).unwrap();
-
-        spool.put("a", b"{}").unwrap();
-        fs::set_permissions(spool.folder(), PermissionsExt::from_mode(0o500)).unwrap();
-        let put = spool.put("b", b"{}");
-        assert_eq!(put.is_err(), !rustix::process::geteuid().is_root());
-        assert_eq!(spool.take(1).unwrap().events.len(), 1);
-        fs::set_permissions(spool.folder(), PermissionsExt::from_mode(0o700)).unwrap();
-    }
-
-    #[test]
-    fn a_full_spool_refuses_and_says_so() {
-        let (_folder, spool) = spool();
-        spool.put("a", b"{}").unwrap();
-        // Links to one file: as many entries without as many files.
-        let first = spool.take(1).unwrap().events.remove(0).path;
-        let mut source = first.clone();
-        for number in 1..SPOOL_FILES_MAX {
-            let name = spool.folder().join(format!("{number:015}-1-x.json"));
-            if fs::hard_link(&source, &name).is_err() {
-                // A file can have so many names and no more.
-                fs::write(&name, "{}").unwrap();
-                source = name;
-            }
-        }
-        let error = spool.put("b", b"{}").unwrap_err();
-        assert!(
-            error.kind() == ErrorKind::StorageFull && error.to_string().contains("100000 files"),
-            "{error}"
-        );
-        fs::remove_file(first).unwrap();
-        spool.put("b", b"{}").unwrap();
-    }
-
-    #[test]
-    fn too_many_bytes_are_refused_also() {
-        let (_folder, spool) = spool();
-        spool.put("a", b"{}").unwrap();
-        let folder = File::open(spool.folder()).unwrap();
-        // Sparse files: their size counts.
-        let large = spool.folder().join("000000000000000-1-x.json");
-        File::create(&large).unwrap().set_len(SPOOL_BYTES_MAX / 9000).unwrap();
-        for number in 1..9500 {
-            fs::hard_link(&large, spool.folder().join(format!("{number:015}-1-x.json"))).unwrap();
-        }
-        assert!(
-            folder.metadata().unwrap().len() >= SMALL_FOLDER,
-            "this file system says less of a folder than known"
-        );
-        let error = spool.put("b", b"{}").unwrap_err();
-        assert!(error.kind() == ErrorKind::StorageFull && error.to_string().contains("bytes"), "{error}");
+        fs::write(&elsewhere, "").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, spool.folder().join(LOG)).unwrap();
+        assert!(spool.put("a", "1").is_err());
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"");
     }
 }

@@ -15,6 +15,8 @@
 //! | `processes` | drain by one, two and four worker processes |
 //! | `held` | PostgreSQL: claims while another session holds a transaction open |
 //! | `http` | the appends of `jobs` through a server of its own, its acknowledgements at half that load, and its memory |
+//! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
+//! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
 //! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
 //!
 //! Each workload gets a place of its own (`place.rs`), which is gone when it ends, also by an error or a signal.
@@ -31,6 +33,7 @@ use tokio::task::JoinHandle;
 mod bloat;
 mod burst;
 mod held;
+mod hook;
 mod http;
 mod jobs;
 mod keyed;
@@ -88,6 +91,10 @@ pub struct Sizes {
     pub bloat_lanes: usize,
     /// Lanes that wait in the server of `http`.
     pub http_lanes: usize,
+    /// Events of `hook`.
+    pub hooks: usize,
+    /// The transcript of `ingest`.
+    pub transcript_bytes: u64,
 }
 
 impl Default for Sizes {
@@ -108,12 +115,26 @@ impl Default for Sizes {
             bloat_cycles: 100,
             bloat_lanes: 1_000,
             http_lanes: 100_000,
+            hooks: 100,
+            transcript_bytes: 100_000_000,
         }
     }
 }
 
-pub const WORKLOADS: [&str; 10] =
-    ["jobs", "keyed", "burst", "start", "timer", "waiting", "processes", "http", "held", "bloat"];
+pub const WORKLOADS: [&str; 12] = [
+    "jobs",
+    "keyed",
+    "burst",
+    "start",
+    "timer",
+    "waiting",
+    "processes",
+    "http",
+    "hook",
+    "ingest",
+    "held",
+    "bloat",
+];
 
 /// What was measured, and under which conditions.
 #[derive(Debug, Clone, Serialize)]
@@ -226,6 +247,12 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "held" | "bloat" if options.place.kind() != Kind::Postgres => {
             Some(format!("it is about PostgreSQL and this is {}", options.place.kind().name()))
         }
+        "hook" | "ingest" if options.place.kind() != Kind::Sqlite => {
+            Some(format!("it is about SQLite and this is {}", options.place.kind().name()))
+        }
+        "hook" | "ingest" if options.server.is_none() => {
+            Some("there is no program to start as a hook".to_owned())
+        }
         "processes" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
@@ -276,6 +303,14 @@ async fn workload(
         "http" => {
             tell(&format!("http: append through a server, {} lanes that wait", n(sizes.http_lanes)));
             http::run(fresh, sizes, options.server.as_ref()).await
+        }
+        "hook" => {
+            tell(&format!("hook: {} hook events, one after the other", n(sizes.hooks)));
+            hook::run(fresh, sizes, options.server.as_ref())
+        }
+        "ingest" => {
+            tell(&format!("ingest: a transcript of {} bytes", grouped(sizes.transcript_bytes as f64)));
+            hook::ingest(fresh, sizes, options.server.as_ref())
         }
         "held" => {
             tell(&format!("held: claims while a transaction stays open for {} s", sizes.held.as_secs()));

@@ -27,6 +27,11 @@ pub(crate) const RESIDENT_MB: f64 = 200.0;
 /// A claim under another session's open transaction, against one without.
 pub(crate) const HELD_TIMES: f64 = 2.0;
 
+/// A hook event, against a process that appends 200 bytes to a file and syncs it.
+pub(crate) const HOOK_TIMES: f64 = 3.0;
+pub(crate) const HOOK_LOCKED_MS: f64 = 200.0;
+pub(crate) const INGEST_MB: f64 = 200.0;
+
 /// Appends through the server, against those in this process.
 pub(crate) const HTTP_OF_PROCESS: f64 = 0.6;
 pub(crate) const HTTP_P99_MS: f64 = 15.0;

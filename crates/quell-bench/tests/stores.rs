@@ -30,6 +30,8 @@ fn tiny() -> Sizes {
         bloat_cycles: 2,
         bloat_lanes: 600,
         http_lanes: 1_000,
+        hooks: 3,
+        transcript_bytes: 200_000,
     }
 }
 

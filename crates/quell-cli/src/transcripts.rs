@@ -136,6 +136,24 @@ pub(crate) fn load_with(global: &Global, env: BTreeMap<String, String>) -> Resul
     Ok(Loaded { settings, file, env })
 }
 
+/// The same for hooks and the workers that they start, which nobody watches: settings that cannot be understood are told
+/// (the second answer), and the usual ones are used.
+pub(crate) fn load_leniently(global: &Global) -> Result<(Loaded, Option<String>), Failure> {
+    let env = Env::from_process();
+    let problem = match load_with(global, env.clone()) {
+        Ok(loaded) => return Ok((loaded, None)),
+        Err(failure) => format!("{failure}; the usual settings are used"),
+    };
+    let mut without = env.clone();
+    without.remove("DEBOUNCE_SECONDS");
+    if let Ok(loaded) = load_with(global, without.clone()) {
+        return Ok((loaded, Some(problem)));
+    }
+    // A configuration that is wrong is not read at all.
+    let global = Global { config: Some("/dev/null".into()), ..global.clone() };
+    Ok((load_with(&global, without)?, Some(problem)))
+}
+
 /// How transcripts are read by this process.
 pub(crate) fn wishes(loaded: &Loaded) -> Result<Wishes, Failure> {
     let usual = TranscriptsSettings::default();

@@ -4,7 +4,7 @@
 //! processes share one file and take turns. Follow one request: [`SqliteStore`] → `writer.rs` → `tx.rs` → the file of the
 //! verb (`append.rs`, `claim.rs`, `extend.rs`, `hold.rs`, `step.rs`, `sources.rs`, `settle.rs`, `shelves.rs`, `sweep.rs`,
 //! `control.rs`), whose decisions are those of `quell_core::lane` and `quell_core::source`. Events that are not in a lane yet are in
-//! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. Tables of applications are in `tables.rs`. What only this store can do is in `backup.rs`, `brief.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
+//! `aside.rs`, which lanes are due says `due.rs`; reads go to `inspect.rs`. Tables of applications are in `tables.rs`. What only this store can do is in `backup.rs` and `transact.rs`; everything moves to or from another store by `copy.rs`.
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
@@ -33,7 +33,6 @@ use crate::writer::{Answer, Inbox, Request, Writer};
 mod append;
 mod aside;
 mod backup;
-mod brief;
 mod checkpoint;
 mod claim;
 mod clock;
@@ -60,13 +59,13 @@ mod wake;
 mod writer;
 
 pub use backup::{BackedUp, Restored, backup, restore};
-pub use brief::append_briefly;
 pub use erase::compact;
 pub use migrate::dump_schema;
 /// Part of this crate's interface: [`SqliteStore::transaction`] and [`append_in`] hand out and take its `Connection`, and
 /// a program can link only one version of it, so callers use this one.
 pub use rusqlite;
 pub use transact::{Appender, TRANSACTION_MAX, TransactionError, append_in};
+pub use wake::tell_all as wake;
 
 /// Connections kept open for reads; more reads than this at once open their own for a moment.
 const READERS_KEPT: usize = 4;

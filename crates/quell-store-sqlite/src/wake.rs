@@ -82,9 +82,9 @@ impl Wakeups for Listener {
     }
 }
 
-/// Tells every process that has this file open, from one that has not.
+/// Wakes every process that has the store in this file open, from one that has not: they look whether something is due.
 #[cfg(unix)]
-pub(crate) fn tell_all(database: &Path) {
+pub fn tell_all(database: &Path) {
     tell(&beside(database), None);
     // Who of them is in the other place depends on the length of their names.
     if beside(database).as_os_str().len() + 40 > SOCKET_PATH_MAX
@@ -95,7 +95,7 @@ pub(crate) fn tell_all(database: &Path) {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn tell_all(_database: &Path) {}
+pub fn tell_all(_database: &Path) {}
 
 #[cfg(unix)]
 fn beside(database: &Path) -> PathBuf {

@@ -13,7 +13,7 @@ use quell_core::store::Store;
 use quell_store_postgres::PostgresStore;
 use quell_store_redis::RedisStore;
 use quell_store_sqlite::SqliteStore;
-pub use quell_store_sqlite::{BackedUp, Restored, append_briefly};
+pub use quell_store_sqlite::{BackedUp, Restored, wake};
 
 use crate::clock;
 use crate::config::{StoreChoice, StoreKind};

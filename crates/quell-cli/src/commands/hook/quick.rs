@@ -1,7 +1,7 @@
 //! A hook event in milliseconds: before the command line is understood, logging is set up or a runtime is started.
 //!
-//! An agent calls this hundreds of times an hour and waits for each. So it reads its few flags by hand, opens nothing but
-//! the one file, and leaves the work to a worker: a process that it starts only when no other works on the same file
+//! An agent calls this hundreds of times an hour and waits for each. So it reads its few flags by hand, writes
+//! one line to one file, and leaves the work to a worker: a process that it starts only when no other works on the same file
 //! (`keeper.rs` of the application). Whatever happens, it exits with 0 and says nothing.
 //!
 //! `quell hook keep` is what it starts: a process that starts the worker itself (`quell hook work`) and starts it again if
@@ -16,9 +16,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use quell::config::Env;
-use quell_transcripts::hook::{Captured, Hook, Kept};
+use quell_transcripts::hook;
 use quell_transcripts::journal::Journal;
 use quell_transcripts::keeper;
+use quell_transcripts::redact::Redactor;
 use quell_transcripts::shape::is_safe_for_continue;
 
 use crate::args::Global;
@@ -84,47 +85,29 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
         false => capture(&asked),
     }));
     if done.is_err()
-        && let Ok(place) = place(&asked, false)
+        && let Ok(place) = place(&asked)
     {
         Journal::append(&place.0.journal(), "the hook panicked; the event may be lost");
     }
     Some(ExitCode::SUCCESS)
 }
 
-/// Where the event goes. Settings that cannot be understood are told, and the usual ones are used.
-fn place(asked: &Asked, tell: bool) -> Result<(Place, Hook, Vec<String>), Failure> {
-    let env = Env::from_process();
+/// Where events go, what must not be kept, and what is wrong with the settings.
+fn place(asked: &Asked) -> Result<(Place, Redactor, Vec<String>), Failure> {
+    let (loaded, problem) = transcripts::load_leniently(&asked.global())?;
+    let mut problems: Vec<String> = problem.into_iter().collect();
     let server = asked.server.clone().map(|url| (url, asked.token_file.clone()));
-    let mut problems = Vec::new();
-    let loaded = match transcripts::load_with(&asked.global(), env.clone()) {
-        Ok(loaded) => loaded,
-        Err(failure) => {
-            if tell {
-                problems.push(format!("{failure}; the usual settings are used"));
-            }
-            let mut env = env;
-            env.remove("DEBOUNCE_SECONDS");
-            // A configuration that is wrong is not read at all.
-            let global = Global { config: Some("/dev/null".into()), ..asked.global() };
-            transcripts::load_with(&global, env)?
-        }
-    };
     let place = Place::of(&loaded.settings, server, &loaded.env)?;
-    let queue = loaded.settings.queue(&transcripts::queue());
-    let policy = queue.map(|queue| queue.append.clone()).unwrap_or_default();
-    let redactor = match transcripts::wishes(&loaded) {
-        Ok(wishes) => wishes.redactor().clone(),
-        Err(failure) => {
-            problems.push(format!("{failure}; only the built-in patterns are used"));
-            quell_transcripts::redact::Redactor::default()
-        }
-    };
-    let hook = Hook { database: place.database.clone(), policy, redactor };
-    Ok((place, hook, problems))
+    let patterns = loaded.settings.transcripts.as_ref().map_or(&[][..], |section| &section.redact);
+    let redactor = Redactor::new(patterns).unwrap_or_else(|error| {
+        problems.push(format!("[transcripts] redact: {error}; only the built-in patterns are used"));
+        Redactor::default()
+    });
+    Ok((place, redactor, problems))
 }
 
 fn capture(asked: &Asked) {
-    let (place, hook, problems) = match place(asked, true) {
+    let (place, redactor, problems) = match place(asked) {
         Ok(ready) => ready,
         Err(failure) => {
             // There is no place of ours to tell it; the user finds it with `quell hook status`.
@@ -139,17 +122,11 @@ fn capture(asked: &Asked) {
     };
     problems.iter().for_each(|problem| tell(problem));
     make_folder(&place);
-    match hook.capture(std::io::stdin()) {
-        Ok(Captured { event, kept }) => {
-            if asked.print_continue && is_safe_for_continue(&event) {
-                println!("{{\"continue\":true}}");
-            }
-            if let Kept::InSpool(why) = kept
-                && place.database.exists()
-            {
-                tell(&format!("kept in the spool, because the database did not take it: {why}"));
-            }
+    match hook::capture(std::io::stdin(), &place.database, &redactor) {
+        Ok(event) if asked.print_continue && is_safe_for_continue(&event) => {
+            println!("{{\"continue\":true}}");
         }
+        Ok(_) => {}
         Err(error) => return tell(&error.to_string()),
     }
     if let Err(error) = see_that_somebody_works(&place, &asked.global()) {
@@ -204,7 +181,7 @@ fn keep(asked: &Asked) {
         if matches!(&ended, Ok(status) if status.success()) {
             return;
         }
-        if let Ok((place, ..)) = place(asked, false) {
+        if let Ok((place, ..)) = place(asked) {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             Journal::append(&place.journal(), &format!("the worker ended with {how} and is started again"));
         }

@@ -34,7 +34,8 @@ const SPOOL_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(forward: &ForwardArgs, global: &Global) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let loaded = transcripts::load(global)?;
+    // The hook has told what is wrong with them.
+    let (loaded, _) = transcripts::load_leniently(global)?;
     let place = Place::of(&loaded.settings, forward.server(), &loaded.env)?;
     let lock = File::from(std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?);
     let work = async {
@@ -103,6 +104,7 @@ async fn until_idle(
     handler: OwnHandler,
     loaded: &Loaded,
 ) -> Result<u64, Failure> {
+    let mut told = engine.store().wakeups();
     let mut brought = bring_in(engine, database).await?;
     let options = WorkerOptions {
         queues: vec![transcripts::queue()],
@@ -115,6 +117,8 @@ async fn until_idle(
     let report = loop {
         tokio::select! {
             report = &mut work => break report,
+            // A hook tells us; should that be lost, the next look finds what it left.
+            () = told.woken() => brought += bring_in(engine, database).await?,
             () = clock::sleep(SPOOL_EVERY) => brought += bring_in(engine, database).await?,
         }
     };

@@ -1,7 +1,7 @@
 //! Hooks of coding agents, where a process works for good: it reads their transcripts, and they need to start nobody.
 //!
-//! A worker on an SQLite file holds the lock that hooks look at, beside other such workers, and brings in what hooks had to
-//! leave in the spool. While a worker that a hook has started is still busy, it has the lock; this one takes it over when
+//! A worker on an SQLite file holds the lock that hooks look at, beside other such workers, and brings in what hooks leave
+//! in the spool. While a worker that a hook has started is still busy, it has the lock; this one takes it over when
 //! that is done.
 
 use std::collections::BTreeMap;
@@ -26,8 +26,11 @@ use crate::context::Loaded;
 use crate::failure::{self, Failure};
 use crate::transcripts::{self, Place};
 
-/// How often the spool and the lock are looked at; hooks use the spool only when the database is locked for long.
+/// How often the lock is looked at, and the spool should a hook's word be lost.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Between two looks at the spool.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// Does both until it is dropped.
 pub(super) struct Agents(JoinHandle<()>);
@@ -86,7 +89,7 @@ fn reads(engine: &Engine) -> bool {
 }
 
 async fn look_after(engine: Engine, database: PathBuf) {
-    let mut lock = None;
+    let (mut lock, mut told) = (None, engine.store().wakeups());
     loop {
         if lock.is_none() {
             lock = keeper::beside_others(&database).unwrap_or_else(|error| {
@@ -97,6 +100,11 @@ async fn look_after(engine: Engine, database: PathBuf) {
         if let Err(error) = bring_in(&engine, &database).await {
             tracing::warn!(%error, "what hooks left in the spool cannot be stored now");
         }
-        clock::sleep(LOOK_EVERY).await;
+        // A busy server is woken by its own work all the time.
+        clock::sleep(BREATH).await;
+        tokio::select! {
+            () = told.woken() => {}
+            () = clock::sleep(LOOK_EVERY) => {}
+        }
     }
 }
