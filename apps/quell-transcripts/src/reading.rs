@@ -3,6 +3,7 @@
 //! Everything is paged and bounded; nothing here changes anything. The language of a search is the same on both databases:
 //! words that must all be there, `"a phrase"`, `OR` between alternatives, `-without`.
 
+use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreResult;
 use quell::quell_core::tables::{Cell, Dialect, Row, Statement};
 use serde::Serialize;
@@ -24,8 +25,10 @@ pub struct Session {
     pub cwd: Option<String>,
     pub title: Option<String>,
     pub status: String,
-    /// Milliseconds since 1970, as all times here.
+    /// Milliseconds since 1970, as all times here; programs get them as RFC 3339.
+    #[serde(serialize_with = "moment")]
     pub began_at: i64,
+    #[serde(serialize_with = "moment")]
     pub last_at: i64,
     pub transcript: Option<String>,
     pub messages: i64,
@@ -41,6 +44,14 @@ pub struct Tokens {
     pub output: i64,
     pub cache_creation: i64,
     pub cache_read: i64,
+}
+
+fn moment<S: serde::Serializer>(at: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    Timestamp::from_millis(*at).serialize(serializer)
+}
+
+fn perhaps_moment<S: serde::Serializer>(at: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(Timestamp::from_millis).serialize(serializer)
 }
 
 /// Which sessions are wanted; the newest come first.
@@ -65,6 +76,7 @@ pub struct Message {
     pub n: i64,
     pub uuid: String,
     pub role: String,
+    #[serde(serialize_with = "perhaps_moment")]
     pub at: Option<i64>,
     pub prompt_id: Option<String>,
     pub is_prompt: bool,
@@ -86,6 +98,7 @@ pub struct Message {
 pub struct HookRow {
     pub id: String,
     pub name: String,
+    #[serde(serialize_with = "moment")]
     pub at: i64,
     pub prompt_id: Option<String>,
 }
@@ -111,6 +124,7 @@ pub struct Hit {
     pub uuid: String,
     pub n: i64,
     pub role: String,
+    #[serde(serialize_with = "perhaps_moment")]
     pub at: Option<i64>,
     /// Part of the text, with [`FOUND`] around what was looked for.
     pub snippet: String,
@@ -260,6 +274,13 @@ impl Archive {
             })
         };
         rows.iter().map(read).collect()
+    }
+
+    /// The prompts of a session with their texts, the latest first.
+    pub async fn prompts(&self, session: &str, limit: u32) -> StoreResult<Vec<(String, Option<String>)>> {
+        let sql = "SELECT id, text FROM quell.transcripts_prompt WHERE session_id = $1 ORDER BY at DESC, id DESC LIMIT $2";
+        let rows = self.tables.read(Statement::new(sql, [session.into(), page(limit).into()])).await?;
+        rows.iter().map(|row| Ok((row.text(0)?, row.maybe_text(1)?))).collect()
     }
 
     /// Messages with these words, the best first.
