@@ -114,7 +114,8 @@ impl Archive {
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
             events.collect(),
         ));
-        let latest = |find: fn(&HookEvent) -> Option<&str>| told.iter().rev().find_map(|told| find(&told.event));
+        let latest =
+            |find: fn(&HookEvent) -> Option<&str>| told.iter().rev().find_map(|told| find(&told.event));
         let cwd = latest(|event| event.cwd.as_deref());
         let began_in = told.iter().find_map(|told| told.event.cwd.as_deref());
         let status = told.iter().rev().find_map(|told| told.event.status());
@@ -225,10 +226,10 @@ impl Archive {
         };
         let entries: Vec<&Entry> = chunk.entries.iter().filter(taken).map(|(_, entry)| entry).collect();
         let mut all = Vec::new();
-        let (first, last) = entries.iter().filter_map(|entry| entry.at).fold(
-            (i64::MAX, i64::MIN),
-            |(first, last), at| (first.min(at), last.max(at)),
-        );
+        let (first, last) = entries
+            .iter()
+            .filter_map(|entry| entry.at)
+            .fold((i64::MAX, i64::MIN), |(first, last), at| (first.min(at), last.max(at)));
         if first <= last {
             // A session that no hook has told of begins with its first line.
             let began_in = entries.iter().find_map(|entry| entry.cwd.as_deref());
@@ -334,7 +335,8 @@ impl Archive {
         let mut gone = 0;
         for some in sessions.chunks(FORGET_STEP) {
             let rows = || some.iter().map(|id| vec![Cell::from(id.as_str())]).collect();
-            let mut all = vec![Statement::many("DELETE FROM quell.transcripts_session WHERE id = $1", rows())];
+            let mut all =
+                vec![Statement::many("DELETE FROM quell.transcripts_session WHERE id = $1", rows())];
             for table in ["event", "prompt", "file", "message", "usage", "raw"] {
                 let sql = format!("DELETE FROM quell.transcripts_{table} WHERE session_id = $1");
                 all.push(Statement::many(sql, rows()));

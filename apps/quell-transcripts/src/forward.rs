@@ -112,7 +112,10 @@ impl Server {
             409 => Ok(()),
             401 | 403 => Err(StoreError::new(
                 ErrorKind::Invalid,
-                format!("{} refuses the token ({}); make one there: quell token create", self.url, reply.status),
+                format!(
+                    "{} refuses the token ({}); make one there: quell token create",
+                    self.url, reply.status
+                ),
             )),
             _ => Err(StoreError::unavailable(format!("{} answered {}", self.url, reply.status))),
         }

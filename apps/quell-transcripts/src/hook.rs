@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use quell::clock::{Chance, Ids, RealTime};
 use quell::open::append_briefly;
-use quell::quell_core::event::{AppendPolicy, EventId, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName};
+use quell::quell_core::event::{
+    AppendPolicy, EventId, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName,
+};
 use quell::{Engine, EngineError, Incoming};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -146,7 +148,8 @@ pub async fn bring_in(engine: &Engine, database: &Path) -> Result<usize, EngineE
                 match engine.append(vec![incoming]).await {
                     Ok(_) => brought += 1,
                     // The same id with another payload: it is there already.
-                    Err(EngineError::Store(error)) if error.kind == quell::quell_core::error::ErrorKind::Conflict => {}
+                    Err(EngineError::Store(error))
+                        if error.kind == quell::quell_core::error::ErrorKind::Conflict => {}
                     Err(error) => return Err(error),
                 }
             }

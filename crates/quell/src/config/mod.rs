@@ -53,8 +53,8 @@ use quell_webhook::{Rules, Scheme};
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
-    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig, WindowParts,
-    WorkerConfig,
+    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig,
+    WindowParts, WorkerConfig,
 };
 pub use schema::{json_schema, reference, template};
 pub use secret::SecretSource;

@@ -105,7 +105,8 @@ impl Settings {
         }
         let name = QueueName::new(TRANSCRIPTS).expect("the name is written in this file and is valid");
         if transcripts.is_some() && !queues.contains_key(&name) {
-            let (settings, _) = resolve_queue(&mut r, &sources, TRANSCRIPTS, name.clone(), QueueConfig::default())?;
+            let (settings, _) =
+                resolve_queue(&mut r, &sources, TRANSCRIPTS, name.clone(), QueueConfig::default())?;
             queues.insert(name, Arc::new(settings));
         }
         notify_queues(&mut r, &sources, &mut queues, &wishes)?;
@@ -322,7 +323,8 @@ impl Resolver<'_> {
         };
         let roots = file.roots.map(|written| self.placed(written));
         if let Some(found) = &roots
-            && let Some(bad) = found.value.iter().find(|root| !root.starts_with('/') && !root.starts_with("~/"))
+            && let Some(bad) =
+                found.value.iter().find(|root| !root.starts_with('/') && !root.starts_with("~/"))
         {
             let problem = format!("{bad:?} is neither an absolute path nor one that begins with ~/");
             return Err(self.error(found, problem).help("write for example \"~/.claude\""));
@@ -367,9 +369,10 @@ impl Resolver<'_> {
             let name = QueueName::new(name).expect("these names are written in this file and are valid");
             let (mut queue, _) = resolve_queue(self, sources, shown, name, QueueConfig::default())?;
             // `--handler log` is about queues that nobody else handles.
-            if let Some(handler) = handler.as_ref().filter(|asked| {
-                **asked == HandlerSettings::Pull || queue.handler != HandlerSettings::App
-            }) {
+            if let Some(handler) = handler
+                .as_ref()
+                .filter(|asked| **asked == HandlerSettings::Pull || queue.handler != HandlerSettings::App)
+            {
                 queue.handler = handler.clone();
             }
             Ok::<_, ConfigError>(Arc::new(queue))
