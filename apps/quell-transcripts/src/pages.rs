@@ -105,7 +105,7 @@ impl View {
         let n = u64::try_from(*n).unwrap_or(0);
         let tenths = |unit: u64| {
             let tenths = n / (unit / 10);
-            if tenths % 10 == 0 || tenths >= 1_000 {
+            if tenths.is_multiple_of(10) || tenths >= 1_000 {
                 (tenths / 10).to_string()
             } else {
                 format!("{}.{}", tenths / 10, tenths % 10)
