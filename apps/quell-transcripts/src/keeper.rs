@@ -91,7 +91,7 @@ mod tests {
             if alone(&database).unwrap().is_some() {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
         }
         panic!("the lock outlived its program");
     }

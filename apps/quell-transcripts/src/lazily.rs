@@ -68,16 +68,33 @@ impl Wishes {
     }
 }
 
+/// An archive that is opened when somebody asks for it.
+#[derive(Clone)]
+pub struct LazyArchive {
+    store: Arc<dyn Store>,
+    archive: Arc<OnceCell<Archive>>,
+}
+
+impl LazyArchive {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        LazyArchive { store, archive: Arc::default() }
+    }
+
+    pub async fn open(&self) -> StoreResult<&Archive> {
+        self.archive.get_or_try_init(|| Archive::open(self.store.clone())).await
+    }
+}
+
 /// The handler of `transcripts`, which opens the archive when it has something to keep.
 pub struct Lazily {
-    store: Arc<dyn Store>,
+    archive: LazyArchive,
     wishes: Wishes,
     handler: OnceCell<Transcripts>,
 }
 
 impl Lazily {
-    pub fn new(store: Arc<dyn Store>, wishes: Wishes) -> Self {
-        Lazily { store, wishes, handler: OnceCell::new() }
+    pub fn new(archive: LazyArchive, wishes: Wishes) -> Self {
+        Lazily { archive, wishes, handler: OnceCell::new() }
     }
 }
 
@@ -85,7 +102,7 @@ impl Lazily {
 impl Handler for Lazily {
     async fn handle(&self, run: &Run) -> Outcome {
         let open = async || {
-            let archive = Archive::open(self.store.clone()).await?;
+            let archive = self.archive.open().await?.clone();
             Ok::<_, StoreError>(Transcripts::new(self.wishes.ingest(archive)))
         };
         match self.handler.get_or_try_init(open).await {

@@ -3,7 +3,8 @@
 //! The path of an event: `stdin.rs` reads what the agent says, `shape.rs` makes an event of it, `hook.rs` stores it (or
 //! `spool.rs` does, when the database is locked) and `keeper.rs` makes sure that somebody works. The worker hands a burst to
 //! `handle.rs`; `ingest.rs` reads what is new (`roots.rs`, `reader.rs`, `line.rs`, `redact.rs`) and `archive.rs` keeps it.
-//! Reading is in `reading.rs`. On a host whose sessions are kept elsewhere, `forward.rs` stands in the archive's place.
+//! Reading is in `reading.rs`, and what the dashboard shows of it in `pages.rs`. On a host whose sessions are kept elsewhere,
+//! `forward.rs` stands in the archive's place.
 
 pub mod archive;
 mod clock;
@@ -17,6 +18,7 @@ pub mod journal;
 pub mod keeper;
 pub mod lazily;
 pub mod line;
+pub mod pages;
 pub mod reader;
 pub mod reading;
 pub mod redact;

@@ -164,6 +164,9 @@ fn session(row: &Row) -> StoreResult<Session> {
     })
 }
 
+const MESSAGE: &str = "n, uuid, role, at, prompt_id, is_prompt, sidechain, meta, agent_id, model, text, thinking, tools, \
+    results, failures FROM quell.transcripts_message";
+
 /// Conditions and their values, in the order in which they are written.
 #[derive(Default)]
 struct Where {
@@ -252,12 +255,27 @@ impl Archive {
 
     /// What was said in a session, in the order in which it was read; `after` is the `n` of the last one seen.
     pub async fn messages(&self, session: &str, after: Option<i64>, limit: u32) -> StoreResult<Vec<Message>> {
-        let sql = "SELECT n, uuid, role, at, prompt_id, is_prompt, sidechain, meta, agent_id, model, text, thinking,
-                     tools, results, failures
-                   FROM quell.transcripts_message WHERE session_id = $1 AND n > $2 ORDER BY n LIMIT $3";
+        let sql = format!("SELECT {MESSAGE} WHERE session_id = $1 AND n > $2 ORDER BY n LIMIT $3");
         let values = [session.into(), after.unwrap_or(i64::MIN).into(), page(limit).into()];
         let rows = self.tables.read(Statement::new(sql, values)).await?;
         rows.iter().map(message).collect()
+    }
+
+    /// The same, beginning after so many of them.
+    pub async fn messages_from(&self, session: &str, skip: i64, limit: u32) -> StoreResult<Vec<Message>> {
+        let sql = format!("SELECT {MESSAGE} WHERE session_id = $1 ORDER BY n LIMIT $2 OFFSET $3");
+        let values = [session.into(), page(limit).into(), skip.max(0).into()];
+        let rows = self.tables.read(Statement::new(sql, values)).await?;
+        rows.iter().map(message).collect()
+    }
+
+    /// How many messages a session has, and how many of them stand before `n`.
+    pub async fn places(&self, session: &str, n: Option<i64>) -> StoreResult<(i64, i64)> {
+        let sql = "SELECT count(*), count(CASE WHEN n < $2 THEN 1 END) FROM quell.transcripts_message
+                   WHERE session_id = $1";
+        let values = [session.into(), n.unwrap_or(i64::MIN).into()];
+        let rows = self.tables.read(Statement::new(sql, values)).await?;
+        rows.first().map_or(Ok((0, 0)), |row| Ok((row.int(0)?, row.int(1)?)))
     }
 
     /// The hook events of a session, the latest first.

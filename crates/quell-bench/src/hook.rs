@@ -102,7 +102,7 @@ pub(crate) fn run(fresh: &Fresh, sizes: &Sizes, program: Option<&Program>) -> an
     let made = Watch::start();
     while !world.database().exists() {
         anyhow::ensure!(made.millis() < 60_000.0, "no worker has made the database in a minute");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
     }
     for n in 0..sizes.hooks + WARM_UP {
         let (one, other) = (world.minimal()?, world.hook(n)?);
@@ -183,7 +183,7 @@ fn import(world: &World<'_>, folder: &Path) -> anyhow::Result<(f64, Option<f64>)
             break ended;
         }
         most = resident(&child).or(most);
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
     };
     anyhow::ensure!(ended.success(), "the import ended with {ended}");
     Ok((watch.millis(), most))

@@ -6,7 +6,7 @@
 //!
 //! Looking needs the scope `read`, and every other method `operate`; both are decided in one place ([`visit`]), so a page that
 //! is added cannot forget it. `session.rs` knows who is logged in, `origin.rs` refuses what other sites send, `shell.rs` is the
-//! frame around all pages, `assets.rs` holds what they load.
+//! frame around all pages, `section.rs` lets applications add some, `assets.rs` holds what they load.
 
 mod assets;
 mod deliveries;
@@ -14,9 +14,10 @@ mod lanes;
 mod origin;
 mod overview;
 mod runs;
+mod section;
 mod session;
 mod shell;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use crate::auth::Principal;
 use crate::error::{Answer, Problem};
 use crate::stream;
 
+pub use section::{Page, PageError, PageRequest, Section};
 pub use shell::{AppPage, Shell};
 
 /// Nothing is loaded from elsewhere, nothing inline runs, and no other page may frame this one.
@@ -57,7 +59,9 @@ pub(crate) fn router(app: &Arc<App>, pages: &[AppPage]) -> Router<Arc<App>> {
         .route("/ui/stream", get(live))
         .route("/ui/{*rest}", get(nowhere));
     for page in pages {
-        behind_login = behind_login.nest_service(&page.place(), page.router.clone());
+        let added = page.router.clone().layer(Extension(app.clone()));
+        let added = Router::new().nest_service(&page.place(), added).route_layer(from_fn(for_all));
+        behind_login = behind_login.merge(added);
     }
     let navigation = shell::navigation(pages);
     let behind_login = behind_login
@@ -104,6 +108,14 @@ async fn visit(
     request.extensions_mut().insert(shell);
     request.extensions_mut().insert(principal);
     next.run(request).await
+}
+
+/// What an application shows is of all tenants and queues, as far as anybody here can tell.
+async fn for_all(Extension(principal): Extension<Principal>, request: Request<Body>, next: Next) -> Response {
+    match principal.unlimited() {
+        Ok(()) => next.run(request).await,
+        Err(problem) => Failed::from(problem).into_response(),
+    }
 }
 
 /// The stream of the pages: that something is different, and what happened.

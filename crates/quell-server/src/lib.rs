@@ -63,6 +63,12 @@ use crate::error::Problem;
 use crate::health::Measured;
 use crate::hooks::Hooks;
 
+/// What an application needs to add pages to the dashboard: a [`Section`](pages::Section), and how things are written there.
+pub mod pages {
+    pub use crate::dashboard::view::{Clock, When, number, query, segment};
+    pub use crate::dashboard::{AppPage, Page, PageError, PageRequest, Section, Shell};
+}
+
 pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
 

@@ -48,14 +48,14 @@ pub async fn rows_come_back_as_they_were_written(world: &dyn World) {
         vec![Cell::Int(i64::MIN), Cell::Text(odd.into()), Cell::Int(0)],
         coin(3, ""),
     ];
-    let written = tables.write(vec![Statement::many(PUT, rows.clone())]).await.unwrap();
+    let written = tables.write(vec![Statement::many(PUT, rows.clone())]).await.expect("the tables take it");
     assert_eq!(written, [3]);
     assert_eq!(all(&*tables).await, [Row(rows[1].clone()), Row(rows[2].clone()), Row(rows[0].clone())]);
     let by_name = Statement::new(
         "SELECT id FROM quell.shop_coin WHERE name = $1 AND sold = $2",
         [odd.into(), 0.into()],
     );
-    assert_eq!(tables.read(by_name).await.unwrap(), [Row(vec![Cell::Int(i64::MIN)])]);
+    assert_eq!(tables.read(by_name).await.expect("the tables take it"), [Row(vec![Cell::Int(i64::MIN)])]);
 }
 
 pub async fn what_was_written_survives_a_restart(world: &dyn World) {
@@ -63,7 +63,7 @@ pub async fn what_was_written_survives_a_restart(world: &dyn World) {
         return;
     }
     let tables = shop(world.store()).await;
-    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.unwrap();
+    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.expect("the tables take it");
     drop(tables);
     let tables = shop(world.reopen().await).await;
     assert_eq!(all(&*tables).await, [Row(coin(1, "a"))]);
@@ -74,17 +74,17 @@ pub async fn a_write_is_stored_whole_or_not_at_all(world: &dyn World) {
         return;
     }
     let tables = shop(world.store()).await;
-    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.unwrap();
+    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.expect("the tables take it");
     let twice = vec![Statement::new(PUT, coin(2, "b")), Statement::new(PUT, coin(1, "again"))];
-    assert_eq!(tables.write(twice).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(tables.write(twice).await.expect_err("it is refused").kind, ErrorKind::Invalid);
     let wrong = vec![Statement::new(PUT, coin(2, "b")), Statement::new("SELEKT nothing", [])];
-    assert_eq!(tables.write(wrong).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(tables.write(wrong).await.expect_err("it is refused").kind, ErrorKind::Invalid);
     let sell = "UPDATE quell.shop_coin SET sold = 1 WHERE id = $1 AND sold = 0";
     let missed = vec![Statement::new(PUT, coin(3, "c")), Statement::new(sell, [9.into()]).changing(1)];
-    assert_eq!(tables.write(missed).await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(tables.write(missed).await.expect_err("it is refused").kind, ErrorKind::Conflict);
     assert_eq!(all(&*tables).await, [Row(coin(1, "a"))], "nothing of a write that failed is there");
     let met = vec![Statement::new(PUT, coin(3, "c")), Statement::new(sell, [1.into()]).changing(1)];
-    assert_eq!(tables.write(met).await.unwrap(), [1, 1]);
+    assert_eq!(tables.write(met).await.expect("the tables take it"), [1, 1]);
 }
 
 pub async fn of_many_who_change_a_row_on_a_condition_exactly_one_does(world: &dyn World) {
@@ -92,7 +92,7 @@ pub async fn of_many_who_change_a_row_on_a_condition_exactly_one_does(world: &dy
         return;
     }
     let tables = shop(world.store()).await;
-    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.unwrap();
+    tables.write(vec![Statement::new(PUT, coin(1, "a"))]).await.expect("the tables take it");
     let other = world.another().await.tables().expect("the same store");
     let mut buyers = JoinSet::new();
     for buyer in 0..8 {
@@ -122,9 +122,12 @@ pub async fn migrations_are_applied_once_in_order_and_by_one_at_a_time(world: &d
         answer.expect("whoever comes second finds the work done");
     }
     let sql = "INSERT INTO quell.shop_coin (id, sold, year) VALUES ($1, $2, $3)";
-    tables.write(vec![Statement::new(sql, [1.into(), 0.into(), Cell::Null])]).await.unwrap();
+    tables
+        .write(vec![Statement::new(sql, [1.into(), 0.into(), Cell::Null])])
+        .await
+        .expect("the tables take it");
     // Another application has versions of its own.
-    tables.migrate("bank", &["CREATE TABLE quell.bank_note (id bigint)"]).await.unwrap();
+    tables.migrate("bank", &["CREATE TABLE quell.bank_note (id bigint)"]).await.expect("the tables take it");
 }
 
 pub async fn tables_of_a_newer_application_are_left_alone(world: &dyn World) {
@@ -132,8 +135,8 @@ pub async fn tables_of_a_newer_application_are_left_alone(world: &dyn World) {
         return;
     }
     let tables = shop(world.store()).await;
-    tables.migrate("shop", &[FIRST, SECOND]).await.unwrap();
-    let refused = tables.migrate("shop", &[FIRST]).await.unwrap_err();
+    tables.migrate("shop", &[FIRST, SECOND]).await.expect("the tables take it");
+    let refused = tables.migrate("shop", &[FIRST]).await.expect_err("it is refused");
     assert_eq!(refused.kind, ErrorKind::Corrupt);
     assert!(refused.detail.contains("start a newer Quell"), "{refused}");
 }

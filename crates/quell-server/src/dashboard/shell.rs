@@ -1,7 +1,8 @@
 //! The frame around every page: navigation, who is logged in, and the part that is fetched again.
 //!
 //! It is also the door for applications: an [`AppPage`] adds a router of its own under `/ui/app/`, behind the same login and the
-//! same headers, and its handlers take the [`Shell`] out of the request's extensions to look like the rest.
+//! same headers, and its handlers take the [`Shell`] out of the request's extensions to look like the rest. One that only shows
+//! something is made of a section (`section.rs`) and needs no router.
 
 use std::sync::Arc;
 
@@ -19,7 +20,10 @@ use crate::error::Problem;
 /// A page, or several, that an application adds to the dashboard.
 ///
 /// Everything of its router is reached under `/ui/app/{name}`: looking needs the scope `read`, every other method `operate`,
-/// and forms of other sites are refused. Scripts and styles have to come from this server; nothing inline runs.
+/// and forms of other sites are refused. A token that is limited to tenants or queues opens none of it, because nobody could
+/// tell what of it belongs to those. Scripts and styles have to come from this server; nothing inline runs.
+///
+/// Whoever only shows something has it easier with a [`Section`](super::Section) and [`AppPage::of`].
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};
@@ -43,9 +47,17 @@ pub struct AppPage {
 }
 
 impl AppPage {
+    /// Its address. A name with anything else in it could reach into the addresses of others.
     pub(super) fn place(&self) -> String {
-        format!("/ui/app/{}", self.name)
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let fine = !self.name.is_empty() && self.name.bytes().all(plain);
+        assert!(fine, "the name of a page has small letters, digits and `-`, and {:?} is not one", self.name);
+        place(self.name)
     }
+}
+
+pub(super) fn place(name: &str) -> String {
+    format!("/ui/app/{name}")
 }
 
 /// An entry of the navigation.
@@ -53,17 +65,23 @@ impl AppPage {
 pub(super) struct Entry {
     title: &'static str,
     place: String,
+    /// Of an application.
+    added: bool,
 }
 
 pub(super) type Navigation = Arc<[Entry]>;
 
 pub(super) fn navigation(pages: &[AppPage]) -> Navigation {
-    let own = [("Overview", "/"), ("Lanes", "/ui/lanes"), ("Runs", "/ui/runs")];
-    let own = own.into_iter().map(|(title, place)| Entry { title, place: place.to_owned() });
-    let dead = Entry { title: "Dead letters", place: "/ui/runs?state=failed".to_owned() };
-    let added = pages.iter().map(|page| Entry { title: page.title, place: page.place() });
-    let deliveries = Entry { title: "Deliveries", place: "/ui/deliveries".to_owned() };
-    own.chain([dead, deliveries]).chain(added).collect()
+    let own = [
+        ("Overview", "/"),
+        ("Lanes", "/ui/lanes"),
+        ("Runs", "/ui/runs"),
+        ("Dead letters", "/ui/runs?state=failed"),
+        ("Deliveries", "/ui/deliveries"),
+    ];
+    let own = own.into_iter().map(|(title, place)| Entry { title, place: place.to_owned(), added: false });
+    let added = pages.iter().map(|page| Entry { title: page.title, place: page.place(), added: true });
+    own.chain(added).collect()
 }
 
 /// The frame for one request.
@@ -72,6 +90,8 @@ pub struct Shell {
     navigation: Navigation,
     who: Option<String>,
     operates: bool,
+    /// Not limited to tenants or queues.
+    sees_all: bool,
     path: String,
     /// The address of this page, with its filters.
     place: String,
@@ -92,6 +112,7 @@ impl Shell {
             navigation,
             who: principal.name().map(str::to_owned),
             operates: principal.allows(Scope::Operate),
+            sees_all: principal.unlimited().is_ok(),
             path: uri.path().to_owned(),
             place: uri.path_and_query().map_or("/", |place| place.as_str()).to_owned(),
             fragment: is_fragment(request.headers()),
@@ -111,6 +132,11 @@ impl Shell {
     /// The whole page, or what changes of it.
     pub(super) fn show(&self, content: &Content) -> Response {
         html(if self.fragment { content.live.clone() } else { Frame { shell: self, content }.text() })
+    }
+
+    /// The navigation of this visitor.
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.navigation.iter().filter(|entry| self.sees_all || !entry.added)
     }
 
     fn is_here(&self, entry: &Entry) -> bool {

@@ -17,18 +17,18 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 
 /// The moment of a page.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
-    pub(super) now: Timestamp,
+pub struct Clock {
+    pub now: Timestamp,
 }
 
 impl Clock {
     /// `in 12s` or `3m20s ago`.
-    pub(super) fn when(&self, at: &Timestamp) -> When {
+    pub fn when(&self, at: &Timestamp) -> When {
         When { at: *at, now: self.now }
     }
 
     /// The time of day before it; with the date when it was another day.
-    pub(super) fn face(&self, at: &Timestamp) -> String {
+    pub fn face(&self, at: &Timestamp) -> String {
         let (text, today) = (at.to_string(), self.now.to_string());
         match (text.split_once('T'), today.split_once('T')) {
             (Some((date, time)), Some((date_now, _))) => {
@@ -39,13 +39,13 @@ impl Clock {
         }
     }
 
-    pub(super) fn millis(&self) -> i64 {
+    pub fn millis(&self) -> i64 {
         self.now.as_millis()
     }
 }
 
 /// A moment as an element that counts.
-pub(super) struct When {
+pub struct When {
     at: Timestamp,
     now: Timestamp,
 }
@@ -77,7 +77,7 @@ pub(super) fn distance(seconds: u64) -> String {
 }
 
 /// `12 345`, with thin spaces that do not break.
-pub(super) fn number(n: &u64) -> String {
+pub fn number(n: &u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
     for (place, digit) in digits.chars().enumerate() {
@@ -89,7 +89,7 @@ pub(super) fn number(n: &u64) -> String {
     text
 }
 
-/// A text of a user with what was left out of it.
+/// The beginning of a user's text, and how many bytes of it were left out.
 pub(super) struct Cut<'a> {
     pub(super) text: &'a str,
     pub(super) left_out: usize,
@@ -100,9 +100,13 @@ pub(super) fn cut(text: &str) -> Cut<'_> {
     Cut { text: &text[..end], left_out: text.len() - end }
 }
 
+/// A text as one part of a path.
+pub fn segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
 pub(super) fn lane_path(lane: &LaneKey) -> String {
-    let key = utf8_percent_encode(lane.key.as_str(), SEGMENT);
-    format!("/ui/lanes/{}/{key}", lane.queue)
+    format!("/ui/lanes/{}/{}", lane.queue, segment(lane.key.as_str()))
 }
 
 /// `?tenant=…`, where there is one.
@@ -115,7 +119,7 @@ pub(super) fn lane_place(lane: &LaneKey) -> String {
 }
 
 /// `?a=b&c=d` without what is empty.
-pub(super) fn query(pairs: &[(&str, &str)]) -> String {
+pub fn query(pairs: &[(&str, &str)]) -> String {
     let mut text = form_urlencoded::Serializer::for_suffix(String::from("?"), 1);
     text.extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()));
     let text = text.finish();

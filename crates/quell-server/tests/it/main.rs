@@ -11,6 +11,7 @@ mod hook_corpus;
 mod hooks;
 mod matrix;
 mod reading;
+mod sections;
 mod senders;
 mod streaming;
 mod support;

@@ -185,7 +185,7 @@ fn keep(asked: &Asked) {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             Journal::append(&place.journal(), &format!("the worker ended with {how} and is started again"));
         }
-        std::thread::sleep(pause);
+        std::thread::park_timeout(pause);
         pause *= 2;
     }
 }

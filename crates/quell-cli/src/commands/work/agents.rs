@@ -15,7 +15,7 @@ use quell::worker::OwnHandler;
 use quell::{Engine, clock};
 use quell_transcripts::hook::bring_in;
 use quell_transcripts::keeper;
-use quell_transcripts::lazily::Lazily;
+use quell_transcripts::lazily::{Lazily, LazyArchive};
 use quell_transcripts::spool::Spool;
 use tokio::task::JoinHandle;
 
@@ -52,7 +52,8 @@ impl Agents {
                 None => Ok(BTreeMap::new()),
             };
         }
-        let handler = Arc::new(Lazily::new(engine.store().clone(), transcripts::wishes(loaded)?));
+        let handler =
+            Arc::new(Lazily::new(LazyArchive::new(engine.store().clone()), transcripts::wishes(loaded)?));
         Ok([(transcripts::queue(), OwnHandler { handler, time_limit: None })].into())
     }
 

@@ -1,11 +1,14 @@
 //! The HTTP server beside the workers of a process.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell::Engine;
 use quell::endpoints;
-use quell_server::{ServeError, Server, ServerOptions};
+use quell_server::{AppPage, ServeError, Server, ServerOptions};
+use quell_transcripts::lazily::LazyArchive;
+use quell_transcripts::pages::Pages;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +32,7 @@ impl Http {
             hosts: settings.server.hosts.clone(),
             connections: settings.server.connections,
             endpoints,
-            pages: Vec::new(),
+            pages: applications(engine),
         };
         // What is counted before anybody asks for it is counted, too.
         quell_server::recorder().map_err(|e| Failure::new(failure::FAILED, format!("metrics: {e}")))?;
@@ -48,6 +51,15 @@ impl Http {
         let stop = CancellationToken::new();
         let task = tokio::spawn(self.0.run(stop.clone(), grace));
         Serving { task, stop }
+    }
+}
+
+/// The pages of applications, on stores where they can keep something. They are made when somebody looks at them.
+fn applications(engine: &Engine) -> Vec<AppPage> {
+    let store = engine.store().clone();
+    match store.clone().tables() {
+        Some(_) => vec![AppPage::of(Arc::new(Pages::new(LazyArchive::new(store))))],
+        None => Vec::new(),
     }
 }
 
