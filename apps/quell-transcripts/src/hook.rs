@@ -147,3 +147,28 @@ fn incoming(
     });
     Ok(incoming)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_counts_from_the_call_whatever_the_clock_does_meanwhile() {
+        let body = r#"{"session_id":"s","payload":{"session_id":"s"}}"#.to_owned();
+        let spooled = Spooled { id: "e".into(), at: 10_000, body };
+        let wait = Some(Duration::from_secs(2));
+        let left = |now| match incoming(&spooled, now, wait).unwrap().window {
+            Some(WindowPolicy::Fixed { wait }) => wait.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(left(10_000), 2_000);
+        assert_eq!(left(10_300), 1_700);
+        assert_eq!(left(60_000), 1, "it is over");
+        assert_eq!(left(3_000), 2_000, "a clock that was moved back makes it no longer");
+        assert_eq!(
+            incoming(&spooled, 10_000, None).unwrap().window,
+            None,
+            "no window of its own without one"
+        );
+    }
+}

@@ -250,7 +250,7 @@ impl Spool {
 }
 
 /// `O_NOFOLLOW`: a log that somebody replaced by a link would write anywhere.
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 fn refused(why: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, why)

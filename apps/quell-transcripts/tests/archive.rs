@@ -1,5 +1,7 @@
 //! The archive on real databases: what fixtures must give, read twice, searched, forgotten, and by two at once.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

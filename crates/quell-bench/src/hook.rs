@@ -237,7 +237,7 @@ fn line(n: usize, words: usize) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let word = WORDS[(state >> 60) as usize];
         // Some words are rare, as in life: an index of sixteen words would be a kind one.
-        if (state >> 32) % 8 == 0 {
+        if (state >> 32).is_multiple_of(8) {
             let _ = write!(text, "{word}{} ", (state >> 40) % 5_000);
         } else {
             let _ = write!(text, "{word} ");
