@@ -4,7 +4,7 @@
 //! id of a hook event), the first stored wins, and what is added up (messages, tokens) is counted anew from the rows. A
 //! pass that is cut off anywhere is simply made again. Reading is in `reading.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,6 +72,12 @@ pub struct Current {
     /// Nothing of this time or before is taken: the session was forgotten then.
     pub forgotten_until: Option<i64>,
     pub transcript: Option<String>,
+}
+
+impl Current {
+    fn takes(&self, entry: &Entry) -> bool {
+        self.forgotten_until.is_none_or(|until| entry.at.is_some_and(|at| at > until))
+    }
 }
 
 impl Archive {
@@ -201,7 +207,9 @@ impl Archive {
         };
         let mut all = vec![mark.changing(1)];
         all.extend(self.lines(session, chunk, current));
-        let raw = chunk.raw.iter().map(|(at, kind, line)| {
+        let taken: HashSet<u64> =
+            chunk.entries.iter().filter(|entry| current.takes(&entry.1)).map(|(at, _)| *at).collect();
+        let raw = chunk.raw.iter().filter(|(at, ..)| taken.contains(at)).map(|(at, kind, line)| {
             let at = Cell::Int(i64::try_from(*at).unwrap_or(i64::MAX));
             vec![name.clone().into(), at, session.into(), kind.as_deref().into(), line.as_str().into()]
         });
@@ -220,11 +228,8 @@ impl Archive {
     }
 
     fn lines(&self, session: &str, chunk: &Chunk, current: &Current) -> Vec<Statement> {
-        let taken = |entry: &&(u64, Entry)| match current.forgotten_until {
-            Some(until) => entry.1.at.is_some_and(|at| at > until),
-            None => true,
-        };
-        let entries: Vec<&Entry> = chunk.entries.iter().filter(taken).map(|(_, entry)| entry).collect();
+        let all = chunk.entries.iter().map(|(_, entry)| entry);
+        let entries: Vec<&Entry> = all.filter(|entry| current.takes(entry)).collect();
         let mut all = Vec::new();
         let (first, last) = entries
             .iter()

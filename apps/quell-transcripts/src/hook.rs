@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use quell::clock::{Chance, Ids, RealTime};
 use quell::open::append_briefly;
+use quell::quell_core::error::{ErrorKind, StoreError};
 use quell::quell_core::event::{
     AppendPolicy, EventId, Invalid, Key, LaneKey, NewEvent, NewEventId, Payload, QueueName,
 };
@@ -29,7 +30,7 @@ use crate::spool::Spool;
 /// How long the hook waits for another writer. With this, a locked database costs an agent less than 200 ms.
 const DATABASE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the agent may take to say what happened.
-const STDIN_PATIENCE: Duration = Duration::from_secs(2);
+pub const STDIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Events that are brought in together.
 const SPOOL_STEP: usize = 200;
 
@@ -148,14 +149,15 @@ pub async fn bring_in(engine: &Engine, database: &Path) -> Result<usize, EngineE
                 match engine.append(vec![incoming]).await {
                     Ok(_) => brought += 1,
                     // The same id with another payload: it is there already.
-                    Err(EngineError::Store(error))
-                        if error.kind == quell::quell_core::error::ErrorKind::Conflict => {}
+                    Err(EngineError::Store(error)) if error.kind == ErrorKind::Conflict => {}
                     Err(error) => return Err(error),
                 }
             }
             if let Err(error) = spool.done(spooled) {
-                tracing::warn!(%error, "an event of a hook was brought in and its file cannot be removed");
-                return Ok(brought);
+                // Whoever brings it in again and again would have nothing else to do.
+                let text =
+                    format!("an event of a hook was brought in and its file cannot be removed: {error}");
+                return Err(StoreError::unavailable(text).into());
             }
         }
     }

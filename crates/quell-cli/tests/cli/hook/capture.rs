@@ -114,6 +114,16 @@ fn a_configuration_that_is_broken_is_logged_and_the_usual_settings_are_used() {
 }
 
 #[test]
+fn a_configuration_about_other_queues_takes_nothing_away() {
+    let host = Host::new().configured("[queues.jobs]\nwindow = \"none\"\n");
+    host.write("s", 0..2);
+    host.stop("s");
+    host.stored("s", 2);
+    host.quiet();
+    assert_eq!(host.log(), "");
+}
+
+#[test]
 fn flags_that_nobody_knows_are_logged_and_the_event_is_kept() {
     let host = Host::debouncing(None);
     kept_all_the_same(&host, &["hook", "--config", "/nowhere/quell.toml"], &[], "/nowhere/quell.toml");

@@ -165,7 +165,7 @@ impl Host {
         let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = child.spawn().unwrap();
-        // Less than a pipe holds, or whoever is asked reads it.
+        // Whoever is asked has to read it: an agent that cannot say what it has to say takes that for an error.
         child.stdin.take().unwrap().write_all(input).unwrap();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         Answer::from(&args, child.wait_with_output().unwrap())
@@ -387,14 +387,13 @@ impl Drop for Held {
 pub(crate) struct Frozen {
     pub(crate) pid: u32,
     pub(crate) token: i64,
-    pub(crate) lease_until: i64,
 }
 
 impl Frozen {
     pub(crate) fn stop(pid: u32, held: Held) -> Frozen {
         signal_to(pid, Signal::STOP);
         until("the worker stops", || state(pid) == Some('T'));
-        Frozen { pid, token: held.token, lease_until: held.lease_until }
+        Frozen { pid, token: held.token }
     }
 
     pub(crate) fn go_on(self) {

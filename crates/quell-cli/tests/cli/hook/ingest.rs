@@ -180,7 +180,7 @@ fn a_secret_gets_nowhere_near_the_disk() {
     let host = Host::new();
     let secret = secret();
     let said =
-        |number: usize| line("s", number).replace("message", &format!("ANTHROPIC_API_KEY={secret} message"));
+        |number: usize| line("s", number).replace("about", &format!("ANTHROPIC_API_KEY={secret} about"));
     append(&host.transcript("s"), &(said(0) + &said(1)));
     append(
         &host.transcript("s"),
@@ -213,7 +213,7 @@ fn a_secret_gets_nowhere_near_the_disk() {
 fn what_was_forgotten_is_gone_from_the_file_and_does_not_come_back() {
     let host = Host::new();
     let unlikely = "Quetzalcoatlus northropi";
-    append(&host.transcript("s"), &line("s", 0).replace("message", unlikely));
+    append(&host.transcript("s"), &line("s", 0).replace("about", unlikely));
     append(&host.transcript("s"), &line("s", 1));
     let raw = "Hatzegopteryx thambema";
     append(
@@ -288,6 +288,23 @@ fn old_sessions_are_forgotten_when_the_retention_says_so() {
     host.quiet();
     host.quell(&["session", "old"]).exits(3);
     assert_eq!(host.session("new")["session"]["messages"], 1);
+}
+
+#[test]
+fn a_server_forgets_old_sessions_too() {
+    let host = Host::new();
+    let folder = host.path("claude/projects").display().to_string();
+    host.write("old", 0..4);
+    host.quell(&["sessions", "import", &folder]).ok();
+    let config = host.path("server.toml");
+    std::fs::write(&config, "[transcripts]\nretention = \"1d\"\n").unwrap();
+    let config = config.display().to_string();
+    let serve = host.start(&["--store", &host.store(), "--config", &config, "serve"]).started();
+    append(&host.transcript("new"), &line("new", 0).replace("2025-10-08", "2035-10-08"));
+    host.stop("new");
+    host.stored("new", 1);
+    until("the old one is forgotten", || host.messages("old") == 0);
+    serve.stop();
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn a_conversation_is_shown_as_text_markdown_and_json() {
 fn words_are_found_in_all_sessions_and_where_they_are_looked_for() {
     let host = library();
     host.write("other", 0..4);
-    let mut line = line("other", 4).replace("message", "the rate limit, not a limit of the rate");
+    let mut line = line("other", 4).replace("message 4", "the rate limit, not a limit of the rate");
     line = line.replace("coin-shop", "stamp-shop").replace("2025-10-08", "2035-10-08");
     super::host::append(&host.transcript("other"), &line);
     host.stop("other");
@@ -165,7 +165,7 @@ fn words_are_found_in_all_sessions_and_where_they_are_looked_for() {
     let mut either = found(&["word1", "OR", "word2"]);
     either.sort();
     assert_eq!(either, ["other-00001", "other-00002"]);
-    assert_eq!(found(&["message", "-word1", "-word2", "-word3"]), ["other-00000"]);
+    assert_eq!(found(&["message -word1 -word2 -word3"]), ["other-00000"]);
     assert_eq!(found(&["message", "--role", "assistant"]), found(&["word1", "OR", "word3"]));
     assert_eq!(found(&["word4", "--since", "1d"]), ["other-00004"]);
     assert_eq!(found(&["word3", "--since", "1d"]), Vec::<String>::new());
@@ -182,6 +182,8 @@ fn words_are_found_in_all_sessions_and_where_they_are_looked_for() {
     assert_eq!((&hit["session_id"], &hit["role"]), (&"other".into(), &"assistant".into()));
     assert!(hit["snippet"].as_str().unwrap().contains("«word3»"), "{hit}");
     host.quell(&["search", "word3"]).ok().says("about word3").complains("quell session ID");
+    host.quell(&["search", "--json", "--", "message", "-word1"]).ok().says("«message»");
+    host.quell(&["search", "message", "-word1"]).exits(2).complains("unexpected argument");
     host.quell(&["search"]).exits(2);
     host.quell(&["search", "x", "--role", "nobody"]).exits(2);
 }
@@ -189,7 +191,7 @@ fn words_are_found_in_all_sessions_and_where_they_are_looked_for() {
 #[test]
 fn a_terminal_is_not_steered_by_what_was_said() {
     let host = Host::new();
-    let line = line("s", 0).replace("message", "\\u001b[31mred\\u0007\\u202e");
+    let line = line("s", 0).replace("about", "\\u001b[31mred\\u0007\\u202e");
     super::host::append(&host.transcript("s"), &line);
     host.stop("s");
     host.stored("s", 1);
