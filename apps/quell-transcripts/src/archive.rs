@@ -78,6 +78,22 @@ impl Current {
     fn takes(&self, entry: &Entry) -> bool {
         self.forgotten_until.is_none_or(|until| entry.at.is_some_and(|at| at > until))
     }
+
+    /// Nothing is stored if the session was forgotten since: the last statement of every transaction, because the ones
+    /// before it wait for who is forgetting.
+    fn still(&self, session: &str) -> Statement {
+        match self.forgotten_until {
+            Some(until) => {
+                let sql =
+                    "UPDATE quell.transcripts_forgotten SET until = $2 WHERE session_id = $1 AND until = $2";
+                Statement::new(sql, [session.into(), until.into()]).changing(1)
+            }
+            None => {
+                let sql = "DELETE FROM quell.transcripts_forgotten WHERE session_id = $1";
+                Statement::new(sql, [session.into()]).changing(0)
+            }
+        }
+    }
 }
 
 impl Archive {
@@ -101,6 +117,10 @@ impl Archive {
     /// Keeps hook events, each once, and what they tell of their session: that it exists, where, in which state, and which
     /// prompt it works on.
     pub async fn tell(&self, session: &str, told: &[Told]) -> StoreResult<()> {
+        let current = self.current(session).await?;
+        // What was forgotten while it was on its way stays forgotten.
+        let is_new = |told: &&Told| current.forgotten_until.is_none_or(|until| told.at > until);
+        let told: Vec<&Told> = told.iter().filter(is_new).collect();
         let Some(last) = told.iter().map(|told| told.at).max() else { return Ok(()) };
         let first = told.iter().map(|told| told.at).min().unwrap_or(last);
         let mut all = Vec::new();
@@ -149,7 +169,8 @@ impl Archive {
             let sql = "UPDATE quell.transcripts_session SET status = $1 WHERE id = $2";
             all.push(Statement::new(sql, [status.as_str().into(), session.into()]));
         }
-        all.extend(prompts(session, told));
+        all.extend(prompts(session, &told));
+        all.push(current.still(session));
         self.tables.write(all).await.map(|_| ())
     }
 
@@ -218,13 +239,16 @@ impl Archive {
              ON CONFLICT (path, at_byte) DO NOTHING",
             raw.collect(),
         ));
+        all.push(current.still(session));
         self.tables.write(all).await?;
         Ok(FileRow { position: position.clone(), version })
     }
 
     /// Stores lines that came without their file, from another host.
     pub async fn take_lines(&self, session: &str, chunk: &Chunk, current: &Current) -> StoreResult<()> {
-        self.tables.write(self.lines(session, chunk, current)).await.map(|_| ())
+        let mut all = self.lines(session, chunk, current);
+        all.push(current.still(session));
+        self.tables.write(all).await.map(|_| ())
     }
 
     fn lines(&self, session: &str, chunk: &Chunk, current: &Current) -> Vec<Statement> {
@@ -348,7 +372,9 @@ impl Archive {
             }
             all.push(Statement::many(
                 "INSERT INTO quell.transcripts_forgotten (session_id, until) VALUES ($1, $2)
-                 ON CONFLICT (session_id) DO UPDATE SET until = excluded.until",
+                 ON CONFLICT (session_id) DO UPDATE SET until =
+                   CASE WHEN excluded.until > transcripts_forgotten.until
+                   THEN excluded.until ELSE transcripts_forgotten.until END",
                 some.iter().map(|id| vec![id.as_str().into(), until.into()]).collect(),
             ));
             let changed = self.tables.write(all).await?;
@@ -392,7 +418,7 @@ fn short_title(text: &str) -> String {
 }
 
 /// The prompts that hook events tell of, and which is the latest.
-fn prompts(session: &str, told: &[Told]) -> Vec<Statement> {
+fn prompts(session: &str, told: &[&Told]) -> Vec<Statement> {
     let mut rows = Vec::new();
     let mut latest = None;
     for Told { id, at, event } in told {

@@ -248,6 +248,18 @@ fn what_was_forgotten_is_gone_from_the_file_and_does_not_come_back() {
 }
 
 #[test]
+fn what_is_forgotten_while_it_is_read_does_not_come_back() {
+    let host = Host::debouncing(Some("0.1"));
+    host.write_much("s");
+    host.stop("s");
+    let frozen = host.frozen("s");
+    host.quell(&["sessions", "forget", "s", "--yes"]).ok();
+    frozen.go_on();
+    host.quiet();
+    assert_eq!((host.messages("s"), host.hook_events("s")), (0, 0));
+}
+
+#[test]
 fn what_lies_in_the_spool_is_forgotten_with_its_session() {
     let host = Host::new();
     host.write("s", 0..2);

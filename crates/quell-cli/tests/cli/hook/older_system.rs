@@ -425,6 +425,7 @@ fn hole_slow_holder_cleanup_deletes_anothers_lock() {
     host.write_much("s");
     host.stop("s");
     let slow = host.frozen("s");
+    host.write_as_much_again("s");
     let second = host.another_worker();
     // The lease of the slow one runs out, and the second has the lane.
     let held = host.in_the_middle_after("s", slow.token);
@@ -433,7 +434,7 @@ fn hole_slow_holder_cleanup_deletes_anothers_lock() {
     // The slow one wants to go on, and is told that the lane is not its any more.
     millis(300);
     drop(held);
-    host.stored("s", MUCH);
+    host.stored("s", 2 * MUCH);
     assert!(second.end().0.success());
     host.quiet();
     assert_eq!((reclaims(&host), host.number("SELECT claims FROM run")), (1, 2));
