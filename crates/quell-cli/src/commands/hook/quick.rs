@@ -152,13 +152,15 @@ fn capture(asked: &Asked) {
         Journal::append(&place.journal(), text);
     };
     problems.iter().for_each(|problem| tell(problem));
+    // The first event of all is nothing to tell of.
+    let made = place.database.exists();
     match hook.capture(std::io::stdin()) {
         Ok(Captured { event, kept }) => {
             if asked.print_continue && is_safe_for_continue(&event) {
                 println!("{{\"continue\":true}}");
             }
             if let Kept::InSpool(why) = kept
-                && place.database.exists()
+                && made
             {
                 tell(&format!("kept in the spool, because the database did not take it: {why}"));
             }
@@ -210,14 +212,19 @@ fn keep(asked: &Asked) {
     // The end of the agent's terminal is not ours. Fails only where we lead a group already.
     let _ = rustix::process::setsid();
     let mut pause = START_AGAIN;
-    for _ in 0..STARTS_MAX {
+    for starts in 1..=STARTS_MAX {
         let ended = start_worker();
         if matches!(&ended, Ok(status) if status.success()) {
             return;
         }
         if let Ok((place, ..)) = place(asked) {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-            Journal::append(&place.journal(), &format!("the worker ended with {how} and is started again"));
+            let then = if starts < STARTS_MAX { "is started again" } else { "is left to the next hook" };
+            Journal::append(&place.journal(), &format!("the worker ended with {how} and {then}"));
+        }
+        if starts == STARTS_MAX {
+            // At once: as long as we are here no hook starts anybody.
+            return;
         }
         std::thread::sleep(pause);
         pause *= 2;

@@ -57,7 +57,8 @@ fn every_event_there_is_is_kept_once_and_nothing_is_said() {
     assert_eq!(kept, wanted);
     assert!(kept.contains_key("SomethingNew"), "an event that nobody knows yet is kept, too");
     let log = host.log();
-    assert_eq!(log.lines().count(), refused, "{log}");
+    let told = log.lines().filter(|line| line.contains("not a hook event"));
+    assert_eq!(told.count(), refused, "{log}");
     for text in ["hello", "example", "coin-shop", SESSION, "stop_hook_active"] {
         assert!(!log.contains(text), "{text} is in the log:\n{log}");
     }
