@@ -82,6 +82,13 @@ impl Host {
         host
     }
 
+    /// With a database, so that hooks store their events themselves and need no spool.
+    pub(crate) fn with_database(self) -> Host {
+        let nothing = self.path("work").display().to_string();
+        self.quell(&["sessions", "import", &nothing]).ok();
+        self
+    }
+
     /// Another host's server keeps the sessions.
     pub(crate) fn sending_to(mut self, url: &str) -> Host {
         self.flags = vec!["--server".to_owned(), url.to_owned()];

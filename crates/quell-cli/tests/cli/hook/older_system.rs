@@ -30,7 +30,7 @@ fn token(host: &Host) -> i64 {
 
 #[test]
 fn three_events_are_one_pass_two_seconds_after_the_first() {
-    let host = Host::debouncing(None);
+    let host = Host::debouncing(None).with_database();
     host.write("s", 0..2);
     host.stop("s");
     until("the first is there", || host.number("SELECT count(*) FROM lane") == 1);
@@ -66,7 +66,7 @@ fn exit_no_marker() {
 
 #[test]
 fn exit_not_latest_and_not_expired() {
-    let host = Host::debouncing(Some("2"));
+    let host = Host::debouncing(Some("2")).with_database();
     host.write("s", 0..2);
     host.stop("s");
     until("the first is there", || host.number("SELECT count(*) FROM lane") == 1);
@@ -83,7 +83,7 @@ fn exit_not_latest_and_not_expired() {
 
 #[test]
 fn exit_not_latest_but_expired() {
-    let host = Host::debouncing(Some("1"));
+    let host = Host::debouncing(Some("1")).with_database();
     let mut sent = 0;
     // There is always a later event, and the first window ends all the same.
     until("a pass although events keep coming", || {
@@ -96,6 +96,7 @@ fn exit_not_latest_but_expired() {
     host.quiet();
     let runs = host.runs("s");
     assert!(runs.len() >= 2 && events(&runs)[0] > 1, "{runs:?}");
+    assert!(runs.iter().all(|run| run["fired_by"] == "fixed"), "{runs:?}");
     let early = "SELECT claimed_at - first_at FROM run WHERE claimed_at - first_at < 1000";
     assert_eq!(host.number(early), 0);
     let overtaken = "SELECT count(*) FROM run JOIN event USING (lane_id)
@@ -105,12 +106,13 @@ fn exit_not_latest_but_expired() {
 
 #[test]
 fn exit_latest() {
-    let host = Host::debouncing(Some("0.5"));
+    let host = Host::debouncing(Some("0.5")).with_database();
     host.write("s", 0..2);
     host.stop("s");
     host.stored("s", 2);
     host.quiet();
-    assert_eq!(events(&host.runs("s")), [1]);
+    let runs = host.runs("s");
+    assert_eq!((events(&runs), &runs[0]["fired_by"]), (vec![1], &"fixed".into()));
     assert!(host.number("SELECT claimed_at - first_at FROM run") >= 500);
 }
 
@@ -195,7 +197,7 @@ fn exit_new_event_during_processing() {
 
 #[test]
 fn decision_rapid_events_flood_system() {
-    let host = Host::debouncing(None);
+    let host = Host::debouncing(None).with_database();
     host.write("s", 0..2);
     in_parallel(12, 4, |_| host.stop("s"));
     host.stored("s", 2);
@@ -209,7 +211,7 @@ fn decision_rapid_events_flood_system() {
 
 #[test]
 fn decision_multiple_workers_wake_up() {
-    let host = Host::debouncing(Some("1"));
+    let host = Host::debouncing(Some("1")).with_database();
     host.write("s", 0..2);
     host.stop("s");
     // Three wait for the same window, and one of them gets it.
@@ -305,7 +307,7 @@ fn decision_event_during_processing_gets_lost() {
 
 #[test]
 fn hole_lost_marker_update_between_two_processes() {
-    let host = Host::new();
+    let host = Host::new().with_database();
     // Two write to the marker at once; here each of them adds a row.
     in_parallel(32, 8, |number| {
         host.write("s", number..number + 1);
@@ -408,7 +410,7 @@ fn hole_event_while_a_worker_that_found_nothing_ends() {
 
 #[test]
 fn hole_two_events_with_one_timestamp() {
-    let host = Host::new();
+    let host = Host::new().with_database();
     host.write("s", 0..2);
     // The same bytes at the same time, as often as can be: nothing in them tells them apart.
     let event = host.event("Notification", "s");
