@@ -4,7 +4,7 @@
 //! id of a hook event), the first stored wins, and what is added up (messages, tokens) is counted anew from the rows. A
 //! pass that is cut off anywhere is simply made again. Reading is in `reading.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,6 +74,28 @@ pub struct Current {
     pub transcript: Option<String>,
 }
 
+impl Current {
+    fn takes(&self, entry: &Entry) -> bool {
+        self.forgotten_until.is_none_or(|until| entry.at.is_some_and(|at| at > until))
+    }
+
+    /// Nothing is stored if the session was forgotten since: the last statement of every transaction, because the ones
+    /// before it wait for who is forgetting.
+    fn still(&self, session: &str) -> Statement {
+        match self.forgotten_until {
+            Some(until) => {
+                let sql =
+                    "UPDATE quell.transcripts_forgotten SET until = $2 WHERE session_id = $1 AND until = $2";
+                Statement::new(sql, [session.into(), until.into()]).changing(1)
+            }
+            None => {
+                let sql = "DELETE FROM quell.transcripts_forgotten WHERE session_id = $1";
+                Statement::new(sql, [session.into()]).changing(0)
+            }
+        }
+    }
+}
+
 impl Archive {
     /// The tables in this store, made if they are not there. Refused on stores without tables.
     pub async fn open(store: Arc<dyn Store>) -> StoreResult<Archive> {
@@ -95,6 +117,10 @@ impl Archive {
     /// Keeps hook events, each once, and what they tell of their session: that it exists, where, in which state, and which
     /// prompt it works on.
     pub async fn tell(&self, session: &str, told: &[Told]) -> StoreResult<()> {
+        let current = self.current(session).await?;
+        // What was forgotten while it was on its way stays forgotten.
+        let is_new = |told: &&Told| current.forgotten_until.is_none_or(|until| told.at > until);
+        let told: Vec<&Told> = told.iter().filter(is_new).collect();
         let Some(last) = told.iter().map(|told| told.at).max() else { return Ok(()) };
         let first = told.iter().map(|told| told.at).min().unwrap_or(last);
         let mut all = Vec::new();
@@ -143,7 +169,8 @@ impl Archive {
             let sql = "UPDATE quell.transcripts_session SET status = $1 WHERE id = $2";
             all.push(Statement::new(sql, [status.as_str().into(), session.into()]));
         }
-        all.extend(prompts(session, told));
+        all.extend(prompts(session, &told));
+        all.push(current.still(session));
         self.tables.write(all).await.map(|_| ())
     }
 
@@ -201,7 +228,9 @@ impl Archive {
         };
         let mut all = vec![mark.changing(1)];
         all.extend(self.lines(session, chunk, current));
-        let raw = chunk.raw.iter().map(|(at, kind, line)| {
+        let taken: HashSet<u64> =
+            chunk.entries.iter().filter(|entry| current.takes(&entry.1)).map(|(at, _)| *at).collect();
+        let raw = chunk.raw.iter().filter(|(at, ..)| taken.contains(at)).map(|(at, kind, line)| {
             let at = Cell::Int(i64::try_from(*at).unwrap_or(i64::MAX));
             vec![name.clone().into(), at, session.into(), kind.as_deref().into(), line.as_str().into()]
         });
@@ -210,21 +239,21 @@ impl Archive {
              ON CONFLICT (path, at_byte) DO NOTHING",
             raw.collect(),
         ));
+        all.push(current.still(session));
         self.tables.write(all).await?;
         Ok(FileRow { position: position.clone(), version })
     }
 
     /// Stores lines that came without their file, from another host.
     pub async fn take_lines(&self, session: &str, chunk: &Chunk, current: &Current) -> StoreResult<()> {
-        self.tables.write(self.lines(session, chunk, current)).await.map(|_| ())
+        let mut all = self.lines(session, chunk, current);
+        all.push(current.still(session));
+        self.tables.write(all).await.map(|_| ())
     }
 
     fn lines(&self, session: &str, chunk: &Chunk, current: &Current) -> Vec<Statement> {
-        let taken = |entry: &&(u64, Entry)| match current.forgotten_until {
-            Some(until) => entry.1.at.is_some_and(|at| at > until),
-            None => true,
-        };
-        let entries: Vec<&Entry> = chunk.entries.iter().filter(taken).map(|(_, entry)| entry).collect();
+        let all = chunk.entries.iter().map(|(_, entry)| entry);
+        let entries: Vec<&Entry> = all.filter(|entry| current.takes(entry)).collect();
         let mut all = Vec::new();
         let (first, last) = entries
             .iter()
@@ -343,7 +372,9 @@ impl Archive {
             }
             all.push(Statement::many(
                 "INSERT INTO quell.transcripts_forgotten (session_id, until) VALUES ($1, $2)
-                 ON CONFLICT (session_id) DO UPDATE SET until = excluded.until",
+                 ON CONFLICT (session_id) DO UPDATE SET until =
+                   CASE WHEN excluded.until > transcripts_forgotten.until
+                   THEN excluded.until ELSE transcripts_forgotten.until END",
                 some.iter().map(|id| vec![id.as_str().into(), until.into()]).collect(),
             ));
             let changed = self.tables.write(all).await?;
@@ -387,7 +418,7 @@ fn short_title(text: &str) -> String {
 }
 
 /// The prompts that hook events tell of, and which is the latest.
-fn prompts(session: &str, told: &[Told]) -> Vec<Statement> {
+fn prompts(session: &str, told: &[&Told]) -> Vec<Statement> {
     let mut rows = Vec::new();
     let mut latest = None;
     for Told { id, at, event } in told {

@@ -89,12 +89,9 @@ struct Understood {
 
 impl Understood {
     fn take(&mut self, event: &Event, ingest: &Ingest) {
-        if let Some(parcel) = Parcel::read(event.payload.as_str()) {
-            match parcel {
-                Ok(parcel) => self.parcels.push(parcel),
-                Err(_) => self.not_understood += 1,
-            }
-            return;
+        // Otherwise the word only stands somewhere in a hook's event.
+        if let Some(Ok(parcel)) = Parcel::read(event.payload.as_str()) {
+            return self.parcels.push(parcel);
         }
         match HookEvent::read(event.payload.as_str().as_bytes()) {
             Ok(mut hook) => {

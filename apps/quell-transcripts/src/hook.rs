@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Chance, Ids, RealTime};
+use quell::quell_core::error::StoreError;
 use quell::quell_core::event::{EventId, Payload, QueueName};
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, EngineError, Incoming};
@@ -23,7 +24,7 @@ use crate::shape::{HookEvent, INPUT_MAX, NotAnEvent, NotRead, read_stdin};
 use crate::spool::{Spool, Spooled};
 
 /// How long the agent may take to say what happened.
-const STDIN_PATIENCE: Duration = Duration::from_secs(2);
+pub const STDIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Events that are brought in together.
 const APPEND_STEP: usize = 200;
 /// What is left of a window that is over.
@@ -93,8 +94,9 @@ pub async fn bring_in(engine: &Engine, database: &Path) -> Result<usize, EngineE
             brought += some.len();
         }
         if let Err(error) = segment.done() {
-            tracing::warn!(%error, "what hooks left was brought in and cannot be removed");
-            return Ok(brought);
+            // Whoever brings it in again and again would have nothing else to do.
+            let text = format!("what hooks left was brought in and cannot be removed: {error}");
+            return Err(StoreError::unavailable(text).into());
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The application where it may never be needed: nothing is made in a store until the first hook event is there.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use quell::config::TranscriptsSettings;
+use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell::quell_core::store::Store;
 use quell::{Handler, Outcome, Run};
@@ -13,8 +15,12 @@ use tokio::sync::OnceCell;
 use crate::archive::Archive;
 use crate::handle::Transcripts;
 use crate::ingest::Ingest;
+use crate::reading::SessionFilter;
 use crate::redact::Redactor;
 use crate::roots::Roots;
+
+/// How often it is looked for sessions that are older than the retention.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
 /// How transcripts are read here: the settings with everything filled in and checked.
 #[derive(Clone)]
@@ -54,8 +60,17 @@ impl Wishes {
         &self.redactor
     }
 
-    pub fn retention(&self) -> Option<std::time::Duration> {
-        self.settings.retention
+    /// Forgets sessions that are older than the retention, if there is one.
+    pub async fn forget_old(&self, archive: &Archive, now: Timestamp) -> StoreResult<()> {
+        let Some(kept) = self.settings.retention else { return Ok(()) };
+        let before = now.before(kept).as_millis();
+        let filter = SessionFilter { before: Some(before), ..SessionFilter::default() };
+        let old = archive.session_ids(&filter).await?;
+        if !old.is_empty() {
+            let gone = archive.forget(&old, before).await?;
+            tracing::info!(sessions = gone, "transcripts.forgotten");
+        }
+        Ok(())
     }
 
     pub fn ingest(&self, archive: Archive) -> Ingest {
@@ -89,12 +104,28 @@ impl LazyArchive {
 pub struct Lazily {
     archive: LazyArchive,
     wishes: Wishes,
-    handler: OnceCell<Transcripts>,
+    opened: OnceCell<(Archive, Transcripts)>,
+    /// When old sessions were last looked for.
+    looked: Mutex<Option<Timestamp>>,
 }
 
 impl Lazily {
     pub fn new(archive: LazyArchive, wishes: Wishes) -> Self {
-        Lazily { archive, wishes, handler: OnceCell::new() }
+        Lazily { archive, wishes, opened: OnceCell::new(), looked: Mutex::new(None) }
+    }
+
+    /// Every now and then; what fails is tried again then.
+    async fn forget_old(&self, archive: &Archive, now: Timestamp) {
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.is_some_and(|looked| now.since(looked) < FORGET_EVERY) {
+                return;
+            }
+            *looked = Some(now);
+        }
+        if let Err(error) = self.wishes.forget_old(archive, now).await {
+            tracing::warn!(%error, "old sessions cannot be forgotten now");
+        }
     }
 }
 
@@ -103,10 +134,14 @@ impl Handler for Lazily {
     async fn handle(&self, run: &Run) -> Outcome {
         let open = async || {
             let archive = self.archive.open().await?.clone();
-            Ok::<_, StoreError>(Transcripts::new(self.wishes.ingest(archive)))
+            let handler = Transcripts::new(self.wishes.ingest(archive.clone()));
+            Ok::<_, StoreError>((archive, handler))
         };
-        match self.handler.get_or_try_init(open).await {
-            Ok(handler) => handler.handle(run).await,
+        match self.opened.get_or_try_init(open).await {
+            Ok((archive, handler)) => {
+                self.forget_old(archive, run.batch().claimed_at).await;
+                handler.handle(run).await
+            }
             Err(error) if error.is_temporary() => Outcome::retry(error.to_string()),
             Err(error) => Outcome::failed(error.to_string()),
         }

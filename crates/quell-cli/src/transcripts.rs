@@ -114,7 +114,10 @@ pub(crate) fn load_with(global: &Global, env: BTreeMap<String, String>) -> Resul
     let config = match &file {
         Some(path) => {
             let source = SourceText::read(path)?;
-            Some((Config::parse(&source.text, &source.name)?, source))
+            let mut config = Config::parse(&source.text, &source.name)?;
+            // A file that is about other queues does not take this one away.
+            config.transcripts.get_or_insert_default();
+            Some((config, source))
         }
         None => None,
     };
@@ -136,22 +139,30 @@ pub(crate) fn load_with(global: &Global, env: BTreeMap<String, String>) -> Resul
     Ok(Loaded { settings, file, env })
 }
 
-/// The same for hooks and the workers that they start, which nobody watches: settings that cannot be understood are told
-/// (the second answer), and the usual ones are used.
-pub(crate) fn load_leniently(global: &Global) -> Result<(Loaded, Option<String>), Failure> {
-    let env = Env::from_process();
-    let problem = match load_with(global, env.clone()) {
+/// What the usual settings need of the environment.
+const ESSENTIAL: [&str; 5] = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "QUELL_STORE"];
+
+/// The same for a hook and its worker, whom nobody watches: of what cannot be understood as little as possible is left
+/// out, and it is told what was wrong.
+pub(crate) fn load_or_usual(
+    global: &Global,
+    env: &BTreeMap<String, String>,
+) -> Result<(Loaded, Option<Failure>), Failure> {
+    let failure = match load_with(global, env.clone()) {
         Ok(loaded) => return Ok((loaded, None)),
-        Err(failure) => format!("{failure}; the usual settings are used"),
+        Err(failure) => failure,
     };
-    let mut without = env.clone();
-    without.remove("DEBOUNCE_SECONDS");
-    if let Ok(loaded) = load_with(global, without.clone()) {
-        return Ok((loaded, Some(problem)));
+    let mut mended = env.clone();
+    mended.remove("DEBOUNCE_SECONDS");
+    let mut essential = env.clone();
+    essential.retain(|name, _| ESSENTIAL.contains(&name.as_str()));
+    let unread = Global { config: Some("/dev/null".into()), ..global.clone() };
+    for (global, env) in [(global, mended), (global, essential.clone()), (&unread, env.clone())] {
+        if let Ok(loaded) = load_with(global, env) {
+            return Ok((loaded, Some(failure)));
+        }
     }
-    // A configuration that is wrong is not read at all.
-    let global = Global { config: Some("/dev/null".into()), ..global.clone() };
-    Ok((load_with(&global, without)?, Some(problem)))
+    Ok((load_with(&unread, essential)?, Some(failure)))
 }
 
 /// How transcripts are read by this process.

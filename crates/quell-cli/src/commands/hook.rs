@@ -31,7 +31,7 @@ pub(crate) struct HookArgs {
     #[command(flatten)]
     forward: ForwardArgs,
     /// Print {\"continue\":true} where the agent's rules make that safe
-    #[arg(long)]
+    #[arg(long, global = true)]
     print_continue: bool,
 }
 

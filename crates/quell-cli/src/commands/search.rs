@@ -18,7 +18,8 @@ use crate::times;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All words must be there; \"a phrase\" stands together, OR is between alternatives, -word must not be there.
+All words must be there; \"a phrase\" stands together, OR is between alternatives, -word must not be there (in quotation
+marks with the others, or after --: otherwise it is taken for an option).
 
 Examples:
   quell search rate limit
@@ -26,7 +27,7 @@ Examples:
   quell search backoff OR jitter --role assistant --json")]
 pub(crate) struct SearchArgs {
     /// What is looked for
-    #[arg(value_name = "WORDS", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
     /// Only in sessions whose project folder contains this
     #[arg(long, value_name = "PATH")]

@@ -10,6 +10,7 @@ use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{Key, LaneKey};
 use quell::quell_core::inspect::Page;
 use quell_transcripts::archive::Archive;
+use quell_transcripts::hook::bring_in;
 use quell_transcripts::reading::{Named, Session, SessionFilter};
 
 use crate::args::{ByHand, Form, Global, Paging};
@@ -273,7 +274,13 @@ fn transcripts_below(from: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 async fn forget(args: ForgetArgs, global: &Global) -> Result<u8, Failure> {
-    let (_, engine, archive) = opened(global).await?;
+    let (loaded, engine, archive) = opened(global).await?;
+    if let Ok(place) = Place::of(&loaded.settings, None, &loaded.env)
+        && place.target == transcripts::Target::Here
+    {
+        // What was said before counts as said before, wherever it lies.
+        bring_in(&engine, &place.database).await?;
+    }
     let now = context::now(&engine).await?;
     let mut ids = Vec::new();
     for id in &args.ids {

@@ -14,6 +14,7 @@ mod demo;
 mod disks;
 mod first_steps;
 mod handlers;
+mod hook;
 mod hooks;
 mod operating;
 mod schedules;

@@ -143,14 +143,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn of(command: &mut Command) -> Answer {
+    pub(crate) fn of(command: &mut Command) -> Answer {
         let args: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let output = command.stdin(Stdio::null()).output().unwrap();
         Answer::from(&args, output)
     }
 
-    fn from(args: &[&str], output: std::process::Output) -> Answer {
+    pub(crate) fn from(args: &[&str], output: std::process::Output) -> Answer {
         Answer {
             args: args.join(" "),
             code: output.status.code().unwrap_or(-1),

@@ -10,17 +10,18 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use quell::config::Env;
-use quell_transcripts::hook;
+use quell_transcripts::hook::{self, STDIN_PATIENCE};
 use quell_transcripts::journal::Journal;
 use quell_transcripts::keeper;
 use quell_transcripts::redact::Redactor;
-use quell_transcripts::shape::is_safe_for_continue;
+use quell_transcripts::shape::{INPUT_MAX, is_safe_for_continue, read_stdin};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -40,10 +41,16 @@ struct Asked {
     token_file: Option<PathBuf>,
     print_continue: bool,
     keep: bool,
+    /// Flags of another release, or mistyped ones.
+    not_understood: Vec<String>,
 }
 
+/// Words after `hook` that the full command line knows.
+const SUBCOMMANDS: [&str; 5] = ["install", "uninstall", "status", "work", "help"];
+
 impl Asked {
-    /// Nothing when it is not a hook that is to capture, or says something that only the full command line understands.
+    /// Nothing when it is not a hook that is to capture. A flag that nobody knows is left out: the full command line would
+    /// refuse it with 2, and that is what tells an agent to stop.
     fn read(args: impl Iterator<Item = OsString>) -> Option<Asked> {
         let mut asked = Asked::default();
         let (mut hook, mut args) = (false, args);
@@ -57,13 +64,23 @@ impl Asked {
             match name {
                 "hook" if !hook => hook = true,
                 "keep" if hook => asked.keep = true,
-                "--store" => asked.store = Some(value()?),
-                "--config" => asked.config = Some(value()?.into()),
-                "--server" => asked.server = Some(value()?),
-                "--token-file" => asked.token_file = Some(value()?.into()),
                 "--print-continue" => asked.print_continue = true,
-                // For people, and nobody reads what a hook says.
-                "--log" | "--log-format" | "--color" => drop(value()?),
+                "--store" | "--config" | "--server" | "--token-file" | "--log" | "--log-format"
+                | "--color" => {
+                    match (name, value()) {
+                        ("--store", Some(url)) => asked.store = Some(url),
+                        ("--config", Some(path)) => asked.config = Some(path.into()),
+                        ("--server", Some(url)) => asked.server = Some(url),
+                        ("--token-file", Some(path)) => asked.token_file = Some(path.into()),
+                        // For people, and nobody reads what a hook says.
+                        (_, Some(_)) => {}
+                        (name, None) => asked.not_understood.push(name.to_owned()),
+                    }
+                }
+                "-h" | "--help" | "-V" | "--version" => return None,
+                name if hook && name.starts_with('-') => asked.not_understood.push(name.to_owned()),
+                // Perhaps the value of such a flag.
+                name if !asked.not_understood.is_empty() && !SUBCOMMANDS.contains(&name) => {}
                 _ => return None,
             }
         }
@@ -78,6 +95,10 @@ impl Asked {
 /// Takes the event in if this is a hook; nothing when the command line is about something else.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let asked = Asked::read(args)?;
+    if !asked.not_understood.is_empty() && std::io::stdin().is_terminal() {
+        // A person, who is to be told.
+        return None;
+    }
     // A panic would print to stderr and exit with 101, which an agent shows to its user.
     std::panic::set_hook(Box::new(|_| {}));
     let done = catch_unwind(AssertUnwindSafe(|| match asked.keep {
@@ -94,9 +115,11 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
 
 /// Where events go, what must not be kept, and what is wrong with the settings.
 fn place(asked: &Asked) -> Result<(Place, Redactor, Vec<String>), Failure> {
-    let (loaded, problem) = transcripts::load_leniently(&asked.global())?;
-    let mut problems: Vec<String> = problem.into_iter().collect();
     let server = asked.server.clone().map(|url| (url, asked.token_file.clone()));
+    let mut problems = Vec::new();
+    let (loaded, wrong) = transcripts::load_or_usual(&asked.global(), &Env::from_process())?;
+    problems.extend(wrong.map(|failure| format!("{failure}; the usual settings are used")));
+    problems.extend(asked.not_understood.iter().map(|flag| format!("{flag} is not understood and left out")));
     let place = Place::of(&loaded.settings, server, &loaded.env)?;
     let patterns = loaded.settings.transcripts.as_ref().map_or(&[][..], |section| &section.redact);
     let redactor = Redactor::new(patterns).unwrap_or_else(|error| {
@@ -110,18 +133,21 @@ fn capture(asked: &Asked) {
     let (place, redactor, problems) = match place(asked) {
         Ok(ready) => ready,
         Err(failure) => {
-            // There is no place of ours to tell it; the user finds it with `quell hook status`.
+            // There is no store to tell it beside.
             if let Ok(folder) = transcripts::data_folder(&Env::from_process()) {
+                make_folder(&folder);
                 Journal::append(&folder.join("hook.log"), &failure.to_string());
             }
+            // An agent that cannot write what it has to say would take that for an error.
+            let _ = read_stdin(std::io::stdin(), INPUT_MAX, STDIN_PATIENCE);
             return;
         }
     };
+    place.database.parent().into_iter().for_each(make_folder);
     let tell = |text: &str| {
         Journal::append(&place.journal(), text);
     };
     problems.iter().for_each(|problem| tell(problem));
-    make_folder(&place);
     match hook::capture(std::io::stdin(), &place.database, &redactor) {
         Ok(event) if asked.print_continue && is_safe_for_continue(&event) => {
             println!("{{\"continue\":true}}");
@@ -134,10 +160,8 @@ fn capture(asked: &Asked) {
     }
 }
 
-fn make_folder(place: &Place) {
-    if let Some(folder) = place.database.parent()
-        && !folder.exists()
-    {
+fn make_folder(folder: &Path) {
+    if !folder.exists() {
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -176,14 +200,19 @@ fn keep(asked: &Asked) {
     // The end of the agent's terminal is not ours. Fails only where we lead a group already.
     let _ = rustix::process::setsid();
     let mut pause = START_AGAIN;
-    for _ in 0..STARTS_MAX {
+    for starts in 1..=STARTS_MAX {
         let ended = start_worker();
         if matches!(&ended, Ok(status) if status.success()) {
             return;
         }
         if let Ok((place, ..)) = place(asked) {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-            Journal::append(&place.journal(), &format!("the worker ended with {how} and is started again"));
+            let then = if starts < STARTS_MAX { "is started again" } else { "is left to the next hook" };
+            Journal::append(&place.journal(), &format!("the worker ended with {how} and {then}"));
+        }
+        if starts == STARTS_MAX {
+            // At once: as long as we are here no hook starts anybody.
+            return;
         }
         std::thread::park_timeout(pause);
         pause *= 2;
@@ -221,6 +250,13 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_that_nobody_knows_is_left_out() {
+        let asked = read("hook --frobnicate 5 --store sqlite:x.db --new=1 --token-file").unwrap();
+        assert_eq!(asked.store.as_deref(), Some("sqlite:x.db"));
+        assert_eq!(asked.not_understood, ["--frobnicate", "--new", "--token-file"]);
+    }
+
+    #[test]
     fn everything_else_is_left_to_the_full_command_line() {
         for line in [
             "",
@@ -228,7 +264,8 @@ mod tests {
             "hook install",
             "hook --help",
             "hook work",
-            "hook --store",
+            "hook --scope user install",
+            "hook status --json",
             "--version",
             "hook hook",
         ] {

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::config::{Origin, StoreChoice, StoreUrl};
-use quell::quell_core::clock::Timestamp;
+use quell::config::{Env, Origin, StoreChoice, StoreUrl};
 use quell::quell_core::totals::Totals;
 use quell::worker::OwnHandler;
 use quell::{Engine, Shutdown, Worker, WorkerOptions, clock};
@@ -17,8 +16,7 @@ use quell_transcripts::archive::Archive;
 use quell_transcripts::forward::{Forward, Server};
 use quell_transcripts::handle::Transcripts;
 use quell_transcripts::hook::bring_in;
-use quell_transcripts::lazily::Wishes;
-use quell_transcripts::reading::SessionFilter;
+use quell_transcripts::journal::Journal;
 use quell_transcripts::spool::Spool;
 
 use super::ForwardArgs;
@@ -34,28 +32,38 @@ const SPOOL_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(forward: &ForwardArgs, global: &Global) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    // The hook has told what is wrong with them.
-    let (loaded, _) = transcripts::load_leniently(global)?;
+    // The hook that started it has told what is wrong with the settings, if something is.
+    let (loaded, _) = transcripts::load_or_usual(global, &Env::from_process())?;
     let place = Place::of(&loaded.settings, forward.server(), &loaded.env)?;
     let lock = File::from(std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?);
-    let work = async {
-        let engine = open(&loaded, &place).await?;
-        let handler = handler(&loaded, &place, &engine).await?;
-        loop {
-            let claimed = until_idle(&engine, &place.database, handler.clone(), &loaded).await?;
-            lock.unlock()?;
-            let left =
-                claimed > 0 && (!Spool::beside(&place.database).is_empty()? || is_waiting(&engine).await?);
-            // Whoever has it now does what is left.
-            if !left || lock.try_lock().is_err() {
-                return Ok::<_, Failure>(());
-            }
-        }
-    };
     tokio::select! {
-        done = work => done.map(|()| 0),
+        done = work(&loaded, &place, &lock) => {
+            if let Err(failure) = &done {
+                // Nobody sees what it says.
+                Journal::append(&place.journal(), &failure.to_string());
+            }
+            done.map(|()| 0)
+        }
         // Leases expire, and the next hook starts another one.
         stop = signals.next() => Ok(stop.exit_code()),
+    }
+}
+
+async fn work(loaded: &Loaded, place: &Place, lock: &File) -> Result<(), Failure> {
+    let engine = open(loaded, place).await?;
+    let handler = handler(loaded, place, &engine).await?;
+    loop {
+        let before = totals(&engine).await?.accepted;
+        let claimed = until_idle(&engine, &place.database, handler.clone(), loaded).await?;
+        lock.unlock()?;
+        let totals = totals(&engine).await?;
+        // What nobody may have now (a pause) is left, unless an event came that was not there at the last look.
+        let left = is_left(&totals) && (claimed > 0 || totals.accepted != before);
+        // Whoever has the lock now does what is left.
+        let spooled = !Spool::beside(&place.database).is_empty()?;
+        if !(left || spooled) || lock.try_lock().is_err() {
+            return Ok(());
+        }
     }
 }
 
@@ -74,7 +82,7 @@ async fn handler(loaded: &Loaded, place: &Place, engine: &Engine) -> Result<OwnH
     let local = Archive::open(engine.store().clone()).await?;
     let ingest = match &place.target {
         Target::Here => {
-            forget_old(&local, &wishes, engine.wall()).await?;
+            wishes.forget_old(&local, engine.wall()).await?;
             wishes.ingest(local)
         }
         Target::Store => {
@@ -126,20 +134,22 @@ async fn until_idle(
 }
 
 pub(crate) async fn is_waiting(engine: &Engine) -> Result<bool, Failure> {
-    let left = |t: &Totals| t.delayed + t.buffered + t.in_flight > 0;
-    let queue = transcripts::queue();
-    Ok(engine.stats().await?.iter().any(|stats| stats.queue == queue && left(&stats.totals)))
+    totals(engine).await.map(|totals| is_left(&totals))
 }
 
-/// Forgets sessions that are older than the retention, if there is one.
-pub(crate) async fn forget_old(archive: &Archive, wishes: &Wishes, now: Timestamp) -> Result<(), Failure> {
-    let Some(kept) = wishes.retention() else { return Ok(()) };
-    let before = now.before(kept).as_millis();
-    let old =
-        archive.session_ids(&SessionFilter { before: Some(before), ..SessionFilter::default() }).await?;
-    if !old.is_empty() {
-        let gone = archive.forget(&old, before).await?;
-        tracing::info!(sessions = gone, "transcripts.forgotten");
+fn is_left(totals: &Totals) -> bool {
+    totals.delayed + totals.buffered + totals.in_flight > 0
+}
+
+async fn totals(engine: &Engine) -> Result<Totals, Failure> {
+    let queue = transcripts::queue();
+    let mut sum = Totals::default();
+    for stats in engine.stats().await?.iter().filter(|stats| stats.queue == queue) {
+        let its = &stats.totals;
+        sum.accepted += its.accepted;
+        sum.delayed += its.delayed;
+        sum.buffered += its.buffered;
+        sum.in_flight += its.in_flight;
     }
-    Ok(())
+    Ok(sum)
 }
