@@ -18,6 +18,7 @@
 //! its own. What cannot be read is kept in `bad`, bounded, and reported.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -177,7 +178,7 @@ impl Spool {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        let segment = self.folder.join(format!("{SEGMENT}{:015}-{}", clock::millis(), std::process::id()));
+        let segment = self.folder.join(segment_name());
         match fs::rename(&log, &segment) {
             Ok(()) => self.open_segment(segment),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -247,6 +248,13 @@ impl Spool {
         };
         Ok(log && self.segments()?.is_empty())
     }
+}
+
+/// A name that no other segment has: a rename would take its place. Sorted by time.
+fn segment_name() -> String {
+    // Keyed at random for every value; hosts that share a folder may share process ids, too.
+    let chance = RandomState::new().build_hasher().finish();
+    format!("{SEGMENT}{:015}-{}-{chance:016x}", clock::millis(), std::process::id())
 }
 
 /// `O_NOFOLLOW`: a log that somebody replaced by a link would write anywhere.

@@ -29,8 +29,9 @@ use super::{HandlerSettings, OnError, Origin, QueueSettings};
 const COLLECT_LEASE: Duration = Duration::from_secs(300);
 /// The queue that hooks of coding agents append to.
 pub(super) const TRANSCRIPTS: &str = "transcripts";
-/// A transcript that does not exist yet is looked for ten times; then there is one more attempt.
-const TRANSCRIPTS_ATTEMPTS: u32 = 12;
+/// A transcript that does not exist yet is looked for ten times; the rest is for workers that were killed, each of which costs
+/// an attempt.
+const TRANSCRIPTS_ATTEMPTS: u32 = 30;
 /// The window of `transcripts`.
 const DEBOUNCE_DEFAULT: Duration = Duration::from_secs(2);
 /// A lease of `transcripts` is this many of its windows, as the lock files that it replaces had it.

@@ -384,6 +384,14 @@ impl Drop for Host {
     }
 }
 
+/// What the store's clock says now, within some milliseconds.
+pub(crate) fn now() -> i64 {
+    Time::wall(&RealTime::new()).as_millis()
+}
+
+/// By how much the two may differ.
+pub(crate) const CLOCKS_APART: i64 = 50;
+
 /// The database, held by us in the middle of somebody's run.
 pub(crate) struct Held {
     connection: Connection,

@@ -250,6 +250,9 @@ fn what_was_forgotten_is_gone_from_the_file_and_does_not_come_back() {
 #[test]
 fn what_is_forgotten_while_it_is_read_does_not_come_back() {
     let host = Host::debouncing(Some("0.1"));
+    // Known before, so that it can be named whenever the pass is met.
+    host.stop("s");
+    until("the session is known", || host.hook_events("s") == 1);
     host.write_much("s");
     host.stop("s");
     let frozen = host.frozen("s");
