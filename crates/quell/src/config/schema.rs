@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::raw::{
     BreakerConfig, Config, EndpointConfig, HandlerParts, NotifyConfig, OutboundConfig, QueueConfig,
-    RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, WindowParts, WorkerConfig,
+    RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowParts, WorkerConfig,
 };
 
 /// The JSON Schema of `quell.toml`, for editors.
@@ -39,6 +39,7 @@ pub fn reference() -> String {
     page.push_str(&table::<SourceConfig>("`[sources.NAME]`"));
     page.push_str(&table::<BreakerConfig>("`breaker = { … }`"));
     page.push_str(&table::<EndpointConfig>("`[endpoints.NAME]`"));
+    page.push_str(&table::<TranscriptsConfig>("`[transcripts]`"));
     page
 }
 

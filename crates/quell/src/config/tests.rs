@@ -312,3 +312,30 @@ fn an_unreadable_file_is_named() {
         SourceText::read(std::path::Path::new("no-such-folder/quell.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read no-such-folder/quell.toml: "), "{missing}");
 }
+
+#[test]
+fn the_section_of_transcripts_makes_their_queue_which_the_application_handles() {
+    let settings = settings("[transcripts]\nroots = [\"~/.claude\"]\nretention = \"90d\"\n");
+    let transcripts = settings.transcripts.clone().expect("the section is there");
+    assert_eq!(transcripts.roots, [std::path::Path::new("~/.claude")]);
+    assert_eq!(transcripts.retention, Some(secs(90 * 24 * 3600)));
+    let queue = queue(&settings, "transcripts");
+    assert_eq!((&queue.handler, queue.run.lease), (&HandlerSettings::App, secs(60)));
+    assert!(queue.retry.attempts > 10, "a transcript that is not there yet is looked for ten times");
+    let without = self::settings("[queues.other]\n");
+    assert_eq!(without.queue(&QueueName::new("transcripts").unwrap()), None);
+    let own = self::settings("[transcripts]\n[queues.transcripts]\nhandler = \"pull\"\n");
+    assert_eq!(self::queue(&own, "transcripts").handler, HandlerSettings::Pull);
+}
+
+#[test]
+fn what_is_wrong_with_transcripts_is_told() {
+    for (text, problem) in [
+        ("[transcripts]\nroots = [\"here\"]\n", "neither an absolute path"),
+        ("[transcripts]\nretention = \"1s\"\n", "transcripts.retention"),
+        ("[transcripts]\nrots = []\n", "rots"),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(problem), "{error}");
+    }
+}
