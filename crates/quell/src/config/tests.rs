@@ -293,7 +293,7 @@ fn without_a_file_check_shows_one_queue_for_all_and_what_differs() {
     let lines = without_file(&[]).unwrap().explain();
     let queues: Vec<_> = lines.iter().filter(|l| !l.setting.starts_with("queues.*.")).collect();
     let names: Vec<_> = queues.iter().filter_map(|l| l.setting.strip_prefix("queues.")).collect();
-    assert_eq!(names, ["collect.lease", "transcripts.window"]);
+    assert_eq!(names, ["collect.lease", "transcripts.window", "transcripts.retry.attempts"]);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn the_section_of_transcripts_makes_their_queue_which_the_application_handles() 
 fn what_is_wrong_with_transcripts_is_told() {
     for (text, problem) in [
         ("[transcripts]\nroots = [\"here\"]\n", "neither an absolute path"),
-        ("[transcripts]\nretention = \"1s\"\n", "transcripts.retention"),
+        ("[transcripts]\nretention = \"1s\"\n", "not between 1h"),
         ("[transcripts]\nrots = []\n", "rots"),
     ] {
         let error = refused(text);
