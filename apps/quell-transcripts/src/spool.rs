@@ -1,8 +1,8 @@
 //! Where hooks leave events: a log beside the database, which a worker brings in.
 //!
 //! A hook is a process that an agent waits for, hundreds of times an hour. To append to the database it would have to map
-//! half of SQLite, read the schema and take turns with other writers: twice the time of everything else that it does
-//! (`docs/benchmarks.md`), and as long as anybody holds the write lock. So it appends one line to a log and syncs it. Whoever
+//! half of SQLite, read the schema and take turns with other writers, which costs more than everything else that it does,
+//! and as long as anybody holds the write lock. So it appends one line to a log and syncs it. Whoever
 //! works on the database is told, and brings the line in within milliseconds; a database that is locked or not there yet
 //! makes no difference to the agent.
 //!
@@ -17,11 +17,12 @@
 //! another file under its name, and begins again. A line that a crash cut off spoils no other: each begins on a line of
 //! its own. What cannot be read is kept in `bad`, bounded, and reported.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -36,6 +37,10 @@ pub const BODY_MAX: usize = 128 << 10;
 pub const BAD_BYTES_MAX: u64 = 1 << 20;
 /// A hook that finds the log renamed begins again; nobody renames it as often as this while one hook waits.
 const TRIES: usize = 100;
+
+/// How long a segment is waited for.
+const LOCK_TRIES: usize = 20;
+const LOCK_WAIT: Duration = Duration::from_millis(5);
 
 const LOG: &str = "log";
 const SEGMENT: &str = "segment-";
@@ -207,9 +212,9 @@ impl Spool {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Hooks that were about to write hold it for a moment; another worker for as long as it takes it to bring it in,
-        // and then the file is gone.
-        file.lock()?;
+        if !is_ours(&file)? {
+            return Ok(None);
+        }
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Ok(None);
         }
@@ -248,6 +253,19 @@ impl Spool {
         };
         Ok(log && self.segments()?.is_empty())
     }
+}
+
+/// Locks a segment. Hooks that were about to write hold it for a moment and are waited for. Another worker holds it for as
+/// long as it takes it to bring it in, which may be for ever if it hangs: whoever waited for that would hang with it.
+fn is_ours(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::park_timeout(LOCK_WAIT),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// A name that no other segment has: a rename would take its place. Sorted by time.
@@ -361,6 +379,17 @@ mod tests {
             done.store(true, Ordering::SeqCst);
         });
         assert_eq!(seen.into_inner().unwrap().len(), 400);
+    }
+
+    #[test]
+    fn what_another_worker_has_is_left_to_it_and_newer_events_are_taken() {
+        let (_folder, spool) = spool();
+        spool.put("first", "1").unwrap();
+        let theirs = take(&spool);
+        spool.put("second", "2").unwrap();
+        assert_eq!(ids(&take(&spool)), ["second"]);
+        drop(theirs);
+        assert_eq!(ids(&take(&spool)), ["first"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::context;
 use crate::failure::Failure;
 use crate::output::{self, Columns, cell};
 use crate::times;
+use crate::transcripts;
 
 const VALUE_CHARS: usize = 100;
 
@@ -29,6 +30,8 @@ pub(crate) fn run(args: &CheckArgs, global: &Global) -> Result<u8, Failure> {
         return Ok(0);
     }
     let loaded = context::load(global, Flags::default())?;
+    // A pattern of what must not be stored is either right or no pattern.
+    transcripts::wishes(&loaded)?;
     let settings = &loaded.settings;
     let mut warnings = settings.warnings.clone();
     warnings.extend(handlers::problems(settings, &loaded.env));

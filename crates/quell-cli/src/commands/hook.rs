@@ -41,7 +41,7 @@ pub(crate) struct ForwardArgs {
     /// Send what is captured to this Quell server; kept on this host while the server is away
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) server: Option<String>,
-    /// The file that holds the server's token (scope append)
+    /// The file that holds the server's token (scope ingest)
     #[arg(long, value_name = "FILE", requires = "server", global = true)]
     pub(crate) token_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Sessions of another host: its hooks keep them until a server takes them.
+//! Sessions of other hosts: their hooks keep them until a server, or the database of a team, takes them.
 
 use std::net::TcpListener;
 
@@ -99,5 +99,66 @@ fn a_problem_of_another_host_is_told_to_the_server() {
     let session = server.session(SESSION);
     assert!(session["session"]["problem"].as_str().unwrap().contains("/etc/passwd"), "{session}");
     assert_eq!(session["messages"], serde_json::json!([]));
+    serve.stop();
+}
+
+#[test]
+fn a_team_keeps_its_sessions_in_one_postgresql() {
+    let url = quell_test_servers::postgres_url();
+    let joint = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{joint}schema=team{}&pool=4", std::process::id());
+    let hosts = ["ada", "bob"].map(|name| (name, Host::debouncing(Some("0.2")).keeping_in(&url)));
+    for (name, host) in &hosts {
+        host.write(name, 0..3);
+        host.stop(name);
+    }
+    let reader = Host::new();
+    let messages = |session: &str| {
+        let page = reader.json(&["--store", &url, "sessions"]);
+        let found = page["items"].as_array().unwrap().iter().find(|item| item["id"] == session).cloned();
+        found.map_or(0, |item| item["messages"].as_i64().unwrap())
+    };
+    for (name, host) in &hosts {
+        until("its session is there", || messages(name) == 3);
+        host.quiet();
+        host.write(name, 3..5);
+        host.stop(name);
+        until("what is new is there", || messages(name) == 5);
+        host.quiet();
+        assert!(!host.log().contains("postgres"), "{}", host.log());
+    }
+    let hits = reader.json(&["--store", &url, "search", "word4"]);
+    assert_eq!(hits["items"].as_array().unwrap().len(), 2, "{hits}");
+    reader.quell(&["--store", &url, "sessions", "forget", "ada", "--yes"]).ok();
+    assert_eq!((messages("ada"), messages("bob")), (0, 5));
+}
+
+#[test]
+fn a_server_that_wants_a_token_gets_the_one_of_the_file() {
+    let server = keeping();
+    let made = server.json(&[
+        "--store",
+        &server.store(),
+        "token",
+        "create",
+        "laptop",
+        "--scope",
+        "ingest",
+        "--queue",
+        "transcripts",
+    ]);
+    let secret =
+        made["secret"].as_str().or(made["token"].as_str()).expect("a new token is shown once").to_owned();
+    let mut serve = server.start(&["--store", &server.store(), "serve"]);
+    let address = serve.http_address();
+    let url = format!("http://{address}");
+    let agent = Host::debouncing(Some("0.2")).sending_to(&url);
+    std::fs::write(agent.path("token"), format!("{secret}\n")).unwrap();
+    let file = agent.path("token").display().to_string();
+    agent.write("s", 0..2);
+    let event = agent.event("Stop", "s").to_string();
+    agent.feed(&mut agent.command(&["hook", "--server", &url, "--token-file", &file]), event.as_bytes()).ok();
+    until("it arrives", || server.messages("s") == 2);
+    agent.quiet();
     serve.stop();
 }

@@ -95,6 +95,12 @@ impl Host {
         self
     }
 
+    /// A database on a server keeps the sessions.
+    pub(crate) fn keeping_in(mut self, url: &str) -> Host {
+        self.flags = vec!["--store".to_owned(), url.to_owned()];
+        self
+    }
+
     pub(crate) fn configured(self, text: &str) -> Host {
         std::fs::create_dir_all(self.path("config/quell")).unwrap();
         std::fs::write(self.path("config/quell/quell.toml"), text).unwrap();
