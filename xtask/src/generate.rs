@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn an_empty_answer_never_replaces_a_file() {
-        let root = std::env::temp_dir().join(format!("quell-xtask-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("quell-xtask-generate-{}", std::process::id()));
         write(&root, "made/file.sql", b"create table lanes;\n").unwrap();
         assert!(write(&root, "made/file.sql", b" \n").is_err());
         assert_eq!(std::fs::read(root.join("made/file.sql")).unwrap(), b"create table lanes;\n");

@@ -129,7 +129,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 99")).await;
     let error = refusal(&url).await;
     assert_says(&error, ErrorKind::Corrupt, &["version 99", &schema, "newer Quell"]);
-    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 3")).await;
+    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 4")).await;
     drop(PostgresStore::open_url(&url).await.expect("it is as it was"));
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }
