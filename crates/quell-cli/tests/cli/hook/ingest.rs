@@ -255,9 +255,14 @@ fn what_is_forgotten_while_it_is_read_does_not_come_back() {
     until("the session is known", || host.hook_events("s") == 1);
     host.write_much("s");
     host.stop("s");
-    let frozen = host.frozen("s");
-    host.quell(&["sessions", "forget", "s", "--yes"]).ok();
-    frozen.go_on();
+    let held = host.in_the_middle("s");
+    // Both wait for the database now, and go on together.
+    std::thread::scope(|scope| {
+        let forgetting = scope.spawn(|| host.quell(&["sessions", "forget", "s", "--yes"]).ok());
+        millis(300);
+        drop(held);
+        forgetting.join().unwrap();
+    });
     host.quiet();
     assert_eq!((host.messages("s"), host.hook_events("s")), (0, 0));
 }
