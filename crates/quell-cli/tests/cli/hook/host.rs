@@ -328,9 +328,16 @@ impl Host {
         let connection = self.connection().unwrap();
         // Waiting would make us late: the database is free for some milliseconds only.
         connection.busy_timeout(Duration::ZERO).unwrap();
+        // As every writer does: whoever is stopped while we hold it is not stopped in its own turn, where nobody passes it.
+        let mut turn = self.database().into_os_string();
+        turn.push("-lock");
+        let turn = std::fs::File::open(turn).unwrap();
         loop {
-            if let Some(held) = self.try_hold(&connection, session, token) {
-                return Held { connection, ..held };
+            if turn.try_lock().is_ok() {
+                if let Some(held) = self.try_hold(&connection, session, token) {
+                    return Held { connection, _turn: Some(turn), ..held };
+                }
+                turn.unlock().unwrap();
             }
             assert!(watch.elapsed() < PATIENCE, "no run of {session} was met\n{}", self.log());
             millis(1);
@@ -344,6 +351,7 @@ impl Host {
         let found = connection.query_row(sql, (session, token), |row| {
             Ok(Held {
                 connection: Connection::open_in_memory()?,
+                _turn: None,
                 token: row.get(0)?,
                 claimed_at: row.get(1)?,
                 lease_until: row.get(2)?,
@@ -401,6 +409,8 @@ pub(crate) const CLOCKS_APART: i64 = 50;
 /// The database, held by us in the middle of somebody's run.
 pub(crate) struct Held {
     connection: Connection,
+    /// Held as long as this lives.
+    _turn: Option<std::fs::File>,
     pub(crate) token: i64,
     pub(crate) claimed_at: i64,
     pub(crate) lease_until: i64,
