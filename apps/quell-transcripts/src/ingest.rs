@@ -121,10 +121,6 @@ impl Ingest {
         &self.redactor
     }
 
-    pub fn roots(&self) -> &Roots {
-        &self.roots
-    }
-
     /// Reads what is new in the session's main transcript and in those of its subagents. `named` are further files that a
     /// hook named.
     pub async fn pass(&self, session: &str, named: &[PathBuf], now: i64) -> StoreResult<Passed> {

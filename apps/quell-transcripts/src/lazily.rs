@@ -104,14 +104,14 @@ impl LazyArchive {
 pub struct Lazily {
     archive: LazyArchive,
     wishes: Wishes,
-    opened: OnceCell<(Archive, Transcripts)>,
+    handler: OnceCell<Transcripts>,
     /// When old sessions were last looked for.
     looked: Mutex<Option<Timestamp>>,
 }
 
 impl Lazily {
     pub fn new(archive: LazyArchive, wishes: Wishes) -> Self {
-        Lazily { archive, wishes, opened: OnceCell::new(), looked: Mutex::new(None) }
+        Lazily { archive, wishes, handler: OnceCell::new(), looked: Mutex::new(None) }
     }
 
     /// Every now and then; what fails is tried again then.
@@ -132,18 +132,13 @@ impl Lazily {
 #[async_trait]
 impl Handler for Lazily {
     async fn handle(&self, run: &Run) -> Outcome {
-        let open = async || {
-            let archive = self.archive.open().await?.clone();
-            let handler = Transcripts::new(self.wishes.ingest(archive.clone()));
-            Ok::<_, StoreError>((archive, handler))
+        let archive = match self.archive.open().await {
+            Ok(archive) => archive,
+            Err(error) if error.is_temporary() => return Outcome::retry(error.to_string()),
+            Err(error) => return Outcome::failed(error.to_string()),
         };
-        match self.opened.get_or_try_init(open).await {
-            Ok((archive, handler)) => {
-                self.forget_old(archive, run.batch().claimed_at).await;
-                handler.handle(run).await
-            }
-            Err(error) if error.is_temporary() => Outcome::retry(error.to_string()),
-            Err(error) => Outcome::failed(error.to_string()),
-        }
+        self.forget_old(archive, run.batch().claimed_at).await;
+        let make = async || Transcripts::new(self.wishes.ingest(archive.clone()));
+        self.handler.get_or_init(make).await.handle(run).await
     }
 }

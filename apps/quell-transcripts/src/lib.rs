@@ -1,7 +1,7 @@
 //! Transcripts of coding agents on Quell: captured by a hook, read once per burst, searchable.
 //!
-//! The path of an event: `stdin.rs` reads what the agent says, `shape.rs` makes an event of it, `hook.rs` stores it (or
-//! `spool.rs` does, when the database is locked) and `keeper.rs` makes sure that somebody works. The worker hands a burst to
+//! The path of an event: `stdin.rs` reads what the agent says, `shape.rs` makes an event of it, `hook.rs` leaves it in
+//! the log of `spool.rs` and `keeper.rs` makes sure that somebody works. The worker brings it into the queue and hands a burst to
 //! `handle.rs`; `ingest.rs` reads what is new (`roots.rs`, `reader.rs`, `line.rs`, `redact.rs`) and `archive.rs` keeps it.
 //! Reading is in `reading.rs`, and what the dashboard shows of it in `pages.rs`. On a host whose sessions are kept elsewhere,
 //! `forward.rs` stands in the archive's place.

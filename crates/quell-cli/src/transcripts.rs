@@ -173,6 +173,14 @@ pub(crate) fn wishes(loaded: &Loaded) -> Result<Wishes, Failure> {
     Wishes::new(settings, env).map_err(|error| Failure::new(failure::USAGE, error.detail))
 }
 
+/// Makes a folder that only this user can read, if it is not there.
+pub(crate) fn make_folder(folder: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
 pub(crate) fn queue() -> QueueName {
     QueueName::new(QUEUE).expect("the name of the queue is a valid one")
 }

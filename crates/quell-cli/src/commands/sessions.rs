@@ -14,7 +14,7 @@ use quell_transcripts::hook::bring_in;
 use quell_transcripts::reading::{Named, Session, SessionFilter};
 
 use crate::args::{ByHand, Form, Global, Paging};
-use crate::commands::hook::{quick, work};
+use crate::commands::hook::work;
 use crate::confirm::confirm;
 use crate::context::{self, actor};
 use crate::failure::{self, Failure};
@@ -146,13 +146,7 @@ async fn list(which: &Which, paging: &Paging, form: Form, global: &Global) -> Re
 pub(crate) async fn opened(global: &Global) -> Result<(crate::context::Loaded, Engine, Archive), Failure> {
     let (loaded, engine, archive) = transcripts::open(global).await?;
     if let Ok(place) = Place::of(&loaded.settings, None, &loaded.env) {
-        let spool = quell_transcripts::spool::Spool::beside(&place.database);
-        let waits = !spool.is_empty().unwrap_or(true)
-            || place.target == transcripts::Target::Here && work::is_waiting(&engine).await?;
-        if waits {
-            // Only a help: whoever hooks next tries it again.
-            let _ = quick::see_that_somebody_works(&place, global);
-        }
+        work::see_to_what_waits(&engine, &place, global).await;
     }
     Ok((loaded, engine, archive))
 }
@@ -197,10 +191,7 @@ async fn import(args: &ImportArgs, global: &Global) -> Result<u8, Failure> {
     if let quell::config::StoreKind::Sqlite(path) = loaded.settings.store.url.kind()
         && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
     {
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(folder)?;
+        transcripts::make_folder(folder)?;
     }
     let engine = context::open_now(&loaded).await?;
     let archive = Archive::open(engine.store().clone()).await?;

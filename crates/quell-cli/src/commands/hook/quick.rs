@@ -160,14 +160,9 @@ fn capture(asked: &Asked) {
     }
 }
 
+/// What fails here fails again where the event is kept, and is told there.
 fn make_folder(folder: &Path) {
-    if !folder.exists() {
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        // What fails here fails again where the event is stored, and is told there.
-        let _ = builder.recursive(true).create(folder);
-    }
+    let _ = transcripts::make_folder(folder);
 }
 
 /// Starts a worker unless somebody works on the file already.

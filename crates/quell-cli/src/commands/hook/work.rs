@@ -20,6 +20,7 @@ use quell_transcripts::journal::Journal;
 use quell_transcripts::spool::Spool;
 
 use super::ForwardArgs;
+use super::quick::see_that_somebody_works;
 use crate::args::Global;
 use crate::context::{self, Loaded};
 use crate::failure::{self, Failure};
@@ -133,8 +134,13 @@ async fn until_idle(
     Ok(report.claimed + u64::try_from(brought).unwrap_or(u64::MAX))
 }
 
-pub(crate) async fn is_waiting(engine: &Engine) -> Result<bool, Failure> {
-    totals(engine).await.map(|totals| is_left(&totals))
+/// Starts a worker if something waits and nobody works. Only a help: whoever hooks next tries it again.
+pub(crate) async fn see_to_what_waits(engine: &Engine, place: &Place, global: &Global) {
+    let spooled = Spool::beside(&place.database).is_empty().is_ok_and(|empty| !empty);
+    let here = place.target == Target::Here;
+    if spooled || here && totals(engine).await.is_ok_and(|totals| is_left(&totals)) {
+        let _ = see_that_somebody_works(place, global);
+    }
 }
 
 fn is_left(totals: &Totals) -> bool {

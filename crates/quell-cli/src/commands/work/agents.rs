@@ -16,12 +16,10 @@ use quell::{Engine, clock};
 use quell_transcripts::hook::bring_in;
 use quell_transcripts::keeper;
 use quell_transcripts::lazily::{Lazily, LazyArchive};
-use quell_transcripts::spool::Spool;
 use tokio::task::JoinHandle;
 
 use crate::args::Global;
-use crate::commands::hook::quick::see_that_somebody_works;
-use crate::commands::hook::work::is_waiting;
+use crate::commands::hook::work::see_to_what_waits;
 use crate::context::Loaded;
 use crate::failure::{self, Failure};
 use crate::transcripts::{self, Place};
@@ -70,11 +68,7 @@ impl Agents {
         // Its end lets go of the lock.
         let _ = (&mut self.0).await;
         let Ok(place) = Place::of(&loaded.settings, None, &loaded.env) else { return };
-        let spooled = Spool::beside(&place.database).is_empty().is_ok_and(|empty| !empty);
-        if spooled || is_waiting(engine).await.unwrap_or(false) {
-            // The next hook tries it again.
-            let _ = see_that_somebody_works(&place, global);
-        }
+        see_to_what_waits(engine, &place, global).await;
     }
 }
 
