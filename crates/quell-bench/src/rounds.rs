@@ -27,7 +27,7 @@ impl Rounds {
         let (engine, _) = fresh.open(Queue::none(), LANES).await?;
         let worker = Arc::new(engine.worker_id());
         let policy = Arc::new(RunPolicy::default());
-        let queues = vec![ClaimQueue { queue: QueueName::new("bench")?, policy, max: LANES }];
+        let queues = vec![ClaimQueue::new(QueueName::new("bench")?, policy, LANES)];
         Ok(Rounds { engine, worker, queues: ClaimQueues::Listed(queues) })
     }
 

@@ -6,6 +6,7 @@
 //!
 //! Every call has three answers (`error.rs`): done, definitely not done, unknown. Only the store's clock decides.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,7 +183,16 @@ pub enum ClaimQueues {
 pub struct ClaimQueue {
     pub queue: QueueName,
     pub policy: Arc<RunPolicy>,
+    /// In place of the policy, for the lanes of these tenants.
+    pub tenants: Arc<BTreeMap<Tenant, Arc<RunPolicy>>>,
     pub max: usize,
+}
+
+impl ClaimQueue {
+    /// One policy for all tenants.
+    pub fn new(queue: QueueName, policy: Arc<RunPolicy>, max: usize) -> Self {
+        ClaimQueue { queue, policy, tenants: Arc::default(), max }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -644,7 +654,10 @@ impl ClaimRequest {
         }
         match &self.queues {
             ClaimQueues::Any(policy) => Some(policy),
-            ClaimQueues::Listed(list) => list.iter().find(|q| q.queue == *queue).map(|q| &q.policy),
+            ClaimQueues::Listed(list) => {
+                let listed = list.iter().find(|q| q.queue == *queue)?;
+                Some(listed.tenants.get(tenant).unwrap_or(&listed.policy))
+            }
         }
     }
 

@@ -45,7 +45,7 @@ impl World {
         let mut queues: Vec<ClaimQueue> = Vec::new();
         for (shape, policy) in self.plan.shape.queues.iter().zip(&self.policies) {
             if queues.iter().all(|q| q.queue != shape.name) {
-                queues.push(ClaimQueue { queue: shape.name.clone(), policy: policy.run.clone(), max: 8 });
+                queues.push(ClaimQueue::new(shape.name.clone(), policy.run.clone(), 8));
             }
         }
         let Some(pulling) = self.nodes[node].pulling() else { return };

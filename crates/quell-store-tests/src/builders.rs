@@ -338,7 +338,7 @@ pub fn claim_request_by(worker: &Arc<WorkerId>, policy: RunPolicy) -> ClaimReque
 
 /// One entry of a claim from listed queues.
 pub fn from_queue(name: &str, policy: RunPolicy, max: usize) -> ClaimQueue {
-    ClaimQueue { queue: queue(name), policy: Arc::new(policy), max }
+    ClaimQueue::new(queue(name), Arc::new(policy), max)
 }
 
 /// Claims; batches come sorted by lane, because there is no order between lanes.

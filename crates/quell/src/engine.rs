@@ -26,7 +26,7 @@ use quell_core::store::{AppendRequest, Receipt, Store, SweepRequest, Swept};
 use tokio::sync::OnceCell;
 
 use crate::clock::{self, Chance, Ids, RealTime, Time};
-use crate::config::Settings;
+use crate::config::{QueueSettings, Settings};
 use crate::handlers::HandlerError;
 use crate::incoming::{Incoming, Prepared};
 use crate::observe;
@@ -153,18 +153,19 @@ impl Engine {
 
     /// Stores events durably and in order, all or none; one receipt per event.
     pub async fn append(&self, events: Vec<Incoming>) -> Result<Vec<Receipt>, EngineError> {
-        let mut policies: BTreeMap<QueueName, Arc<AppendPolicy>> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueName, Arc<QueueSettings>> = BTreeMap::new();
         let mut new = Vec::with_capacity(events.len());
         for event in events {
-            let queue = &event.lane.queue;
-            let policy = match policies.get(queue) {
-                Some(policy) => policy.clone(),
+            let name = &event.lane.queue;
+            let queue = match queues.get(name) {
+                Some(queue) => queue.clone(),
                 None => {
-                    let policy = self.append_policy(queue)?;
-                    policies.insert(queue.clone(), policy.clone());
-                    policy
+                    let queue = self.queue(name)?;
+                    queues.insert(name.clone(), queue.clone());
+                    queue
                 }
             };
+            let policy = queue.append_policy(&event.lane.tenant);
             new.push(self.with_policy(event, policy));
         }
         self.declare_for(&new).await?;
@@ -196,7 +197,7 @@ impl Engine {
 
     /// An event as a store takes it: with its queue's policy, and with an id.
     pub(crate) fn resolve(&self, event: Incoming) -> Result<NewEvent, EngineError> {
-        let policy = self.append_policy(&event.lane.queue)?;
+        let policy = self.queue(&event.lane.queue)?.append_policy(&event.lane.tenant);
         Ok(self.with_policy(event, policy))
     }
 
@@ -207,11 +208,6 @@ impl Engine {
         let delay = delay.filter(|delay| !delay.is_zero());
         let new = NewEvent::new(lane, id, payload, policy);
         NewEvent { headers, priority, delay, window, only_if_idle, source, ..new }
-    }
-
-    pub(crate) fn append_policy(&self, queue: &QueueName) -> Result<Arc<AppendPolicy>, EngineError> {
-        let settings = &self.inner.settings;
-        settings.queue(queue).map(|q| q.append.clone()).ok_or_else(|| unknown_queue(settings, queue))
     }
 
     /// Lane in full, with the reason it waits; nothing when the key is idle and forgotten.

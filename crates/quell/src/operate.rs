@@ -65,7 +65,8 @@ impl Engine {
         actor: &str,
     ) -> Result<Controlled, EngineError> {
         let detail = self.run(run).await?.ok_or_else(|| StoreError::not_found(run))?;
-        let policy = self.append_policy(&detail.row.lane.queue)?;
+        let LaneKey { queue, tenant, .. } = &detail.row.lane;
+        let policy = self.queue(queue)?.append_policy(tenant);
         let RedriveWish { events, to, fresh } = wish;
         let redrive = Redrive { run, events, to, fresh, policy };
         Ok(self.control(ControlAction::Redrive(redrive), actor).await?)

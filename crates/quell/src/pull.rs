@@ -51,11 +51,7 @@ impl Engine {
             }
             None => queue.run.clone(),
         };
-        let listed = |queue: &QueueSettings| ClaimQueue {
-            queue: queue.name.clone(),
-            policy: policy(queue),
-            max: wish.max,
-        };
+        let listed = |queue: &QueueSettings| ClaimQueue::new(queue.name.clone(), policy(queue), wish.max);
         let is_pulled = |queue: &QueueSettings| queue.handler == HandlerSettings::Pull;
         let queues = match (&self.settings().default_queue, wish.queues.is_empty()) {
             (Some(any), true) if is_pulled(any) => ClaimQueues::Any(policy(any)),

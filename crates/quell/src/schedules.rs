@@ -94,7 +94,7 @@ impl Engine {
         schedule: ScheduleSettings,
         actor: &str,
     ) -> Result<bool, EngineError> {
-        let policy = self.append_policy(&schedule.queue)?;
+        let policy = self.queue(&schedule.queue)?.append_policy(&schedule.tenant);
         let ScheduleSettings { tenant, cron, zone, queue, key, payload, .. } = schedule;
         let schedule = Schedule { tenant, name, cron, zone, queue, key, payload, policy };
         Ok(self.control(ControlAction::PutSchedule(schedule), actor).await?.changed)

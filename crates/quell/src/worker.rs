@@ -22,7 +22,7 @@ use quell_core::step::{
     LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
     RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
 };
-use quell_core::store::{ClaimRequest, Claimed, Store};
+use quell_core::store::{ClaimQueues, ClaimRequest, Claimed, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -257,6 +257,8 @@ fn choose_queues(
         let time_limit = own.and_then(|own| own.time_limit);
         let look_every = match queue.run.rules.during_run {
             DuringRun::Interrupt => RunSettings::LOOK_SOON,
+            // A tenant may want to be interrupted, now or after the next change.
+            DuringRun::Queue | DuringRun::Gate if !queue.tenants.is_empty() => RunSettings::LOOK_SOON,
             DuringRun::Queue | DuringRun::Gate => RunSettings::LOOK_SELDOM,
         };
         let (lease, retry, stop_grace) = (queue.run.lease, queue.retry, handler.stop_grace());
@@ -385,7 +387,8 @@ impl Performer {
             LoopEffect::Sweep(request) => {
                 self.call = Some(Box::pin(async move { LoopInput::Swept(store.sweep(request).await) }));
             }
-            LoopEffect::Claim(request) => {
+            LoopEffect::Claim(mut request) => {
+                self.by_tenant(&mut request);
                 let until_idle = self.worker.settings.until_idle && self.live.is_empty();
                 self.call = Some(Box::pin(async move {
                     let mut answer = store.claim(request.clone()).await;
@@ -412,6 +415,17 @@ impl Performer {
                 self.report.abandoned += self.live.len() as u64;
                 self.live.clear();
                 self.runs.abort_all();
+            }
+        }
+    }
+
+    /// Tenants may have policies of their own, and these may have changed since the last claim.
+    fn by_tenant(&self, request: &mut ClaimRequest) {
+        let ClaimQueues::Listed(list) = &mut request.queues else { return };
+        let settings = self.worker.engine.settings();
+        for listed in list {
+            if let Some(queue) = settings.queues.get(&listed.queue) {
+                listed.tenants = queue.tenants.run_policies();
             }
         }
     }

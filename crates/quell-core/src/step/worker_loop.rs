@@ -351,11 +351,7 @@ impl WorkerLoop {
             LoopQueues::Listed(list) => {
                 let with_room = |(slot, q): (usize, &LoopQueue)| {
                     let room = q.concurrency.saturating_sub(self.running[slot]).min(max);
-                    (room > 0).then(|| ClaimQueue {
-                        queue: q.queue.clone(),
-                        policy: q.policy.clone(),
-                        max: room,
-                    })
+                    (room > 0).then(|| ClaimQueue::new(q.queue.clone(), q.policy.clone(), room))
                 };
                 let asked: Vec<ClaimQueue> = list.iter().enumerate().filter_map(with_room).collect();
                 left_out = asked.len() < list.len();

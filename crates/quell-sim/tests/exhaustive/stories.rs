@@ -61,7 +61,7 @@ pub(crate) mod queue {
                 rules,
                 notify,
             };
-            ClaimQueue { queue: name(text), policy: Arc::new(policy), max: 10 }
+            ClaimQueue::new(name(text), Arc::new(policy), 10)
         };
         NAMES.iter().map(queue).collect()
     }

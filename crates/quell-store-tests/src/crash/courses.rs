@@ -76,7 +76,7 @@ impl Course {
     }
 
     pub(super) fn claim(&self) -> ClaimQueue {
-        ClaimQueue { queue: queue(self.name), policy: self.run.clone(), max: 2 }
+        ClaimQueue::new(queue(self.name), self.run.clone(), 2)
     }
 }
 

@@ -196,7 +196,7 @@ impl Process {
     async fn work(&mut self) {
         let max = usize::try_from(WORK_LANES).expect("a small number");
         let policy = Arc::new(RunPolicy { lease: WORK_LEASE, max_attempts: 100, ..RunPolicy::default() });
-        let of = |name: &str| ClaimQueue { queue: queue(name), policy: policy.clone(), max };
+        let of = |name: &str| ClaimQueue::new(queue(name), policy.clone(), max);
         let request = ClaimRequest {
             queues: ClaimQueues::Listed(COURSES.iter().map(|course| of(course.name)).collect()),
             max,

@@ -25,7 +25,7 @@ pub(super) fn resolve_handler(
     usual: HandlerSettings,
 ) -> Result<HandlerSettings, ConfigError> {
     let Some(written) = file else {
-        let word = if usual == HandlerSettings::App { "transcripts" } else { "log" };
+        let word = if usual == HandlerSettings::App { "the application" } else { "log" };
         r.note(setting, word, &Origin::Default);
         return Ok(usual);
     };

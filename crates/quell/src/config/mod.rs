@@ -10,12 +10,14 @@
 //! Not on the path of an event: read once at start. The engine takes a queue's [`QueueSettings`] from here, the worker
 //! its [`WorkerSettings`]; opening the store is left to others.
 
+mod chat;
 mod endpoint;
 mod error;
 mod handler;
 mod policy;
 mod queue;
 mod raw;
+mod raw_chat;
 mod resolve;
 mod resolver;
 mod schedule;
@@ -23,6 +25,7 @@ mod schema;
 mod secret;
 mod source;
 mod store;
+mod tenants;
 mod value;
 
 #[cfg(test)]
@@ -50,15 +53,21 @@ use quell_core::store::RunPolicy;
 use quell_fetch::Allow;
 use quell_webhook::{Rules, Scheme};
 
+pub use chat::{
+    Aggregation, CHAT, CHAT_FAILED, ChatModelSettings, ChatSettings, ChatTenant, MetaSettings, PromptSource,
+    TwilioSettings, WatiSettings,
+};
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
     QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig,
     WindowParts, WorkerConfig,
 };
+pub use raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
 pub use schema::{json_schema, reference, template};
 pub use secret::SecretSource;
 pub use store::{StoreChoice, StoreKind, StoreUrl};
+pub use tenants::{ByTenant, TenantPolicy};
 pub use value::{DurationText, OneOrMany, SizeText, WordOr, Written};
 
 /// Where HTTP is served when nobody says otherwise.
@@ -90,6 +99,8 @@ pub struct Settings {
     pub endpoints: Vec<Arc<EndpointSettings>>,
     /// What `[transcripts]` says; nothing when the file has no such section.
     pub transcripts: Option<TranscriptsSettings>,
+    /// What `[chat]` says; nothing when the file has no such section.
+    pub chat: Option<ChatSettings>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.
@@ -224,9 +235,16 @@ pub struct QueueSettings {
     /// Events of one tenant that may wait here before a server refuses more.
     pub max_waiting: Option<u64>,
     pub handler: HandlerSettings,
+    /// Policies of single tenants.
+    pub tenants: ByTenant,
 }
 
 impl QueueSettings {
+    /// How an event of this tenant is taken in.
+    pub fn append_policy(&self, tenant: &Tenant) -> Arc<AppendPolicy> {
+        self.tenants.append_policy(tenant).unwrap_or_else(|| self.append.clone())
+    }
+
     /// The built-in defaults: quiet 1 s, cap 10 s, lease 60 s, ten attempts, handler `log`.
     pub fn defaults(name: QueueName) -> Self {
         let retry = RetryPolicy::default();
@@ -239,6 +257,7 @@ impl QueueSettings {
             concurrency: limits::CONCURRENCY_DEFAULT,
             max_waiting: None,
             handler: HandlerSettings::Log,
+            tenants: ByTenant::default(),
         }
     }
 }

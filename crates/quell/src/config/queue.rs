@@ -17,13 +17,14 @@ use quell_core::store::RunPolicy;
 use quell_core::window::{Window, WindowPolicy, WindowProblem};
 use quell_fetch::Guard;
 
+use super::chat::{CHAT, CHAT_FAILED};
 use super::error::{ConfigError, nearest};
 use super::handler::resolve_handler;
 use super::policy::{self, NotifyWish};
 use super::raw::{QueueConfig, RetryConfig, WindowConfig};
 use super::resolver::{Found, Resolver};
 use super::value::{DurationText, SizeText, WordOr, Written};
-use super::{HandlerSettings, OnError, Origin, QueueSettings};
+use super::{ByTenant, HandlerSettings, OnError, Origin, QueueSettings};
 
 /// The lease of `collect`, as the job queue that it replaces had it.
 const COLLECT_LEASE: Duration = Duration::from_secs(300);
@@ -46,6 +47,8 @@ pub(super) struct QueueSources {
     guard: Guard,
     debounce: Option<Found<Duration>>,
     job_lock_timeout: Option<Found<Duration>>,
+    /// There is a section `[chat]`.
+    chat: bool,
 }
 
 impl QueueSources {
@@ -55,6 +58,7 @@ impl QueueSources {
         worker_concurrency: usize,
         declared: Vec<Declaration>,
         guard: Guard,
+        chat: bool,
     ) -> Result<Self, ConfigError> {
         let seconds = |name| {
             let Some(found) = r.env(name) else { return Ok(None) };
@@ -67,7 +71,13 @@ impl QueueSources {
             guard,
             debounce: seconds("DEBOUNCE_SECONDS")?,
             job_lock_timeout: seconds("JOB_LOCK_TIMEOUT_SECONDS")?,
+            chat,
         })
+    }
+
+    /// Whether the application is there whose queue this is: without `[chat]` the name is free for anybody.
+    fn has(&self, queue: &QueueName) -> bool {
+        self.chat || queue.as_str() == TRANSCRIPTS
     }
 }
 
@@ -83,9 +93,16 @@ pub(super) fn resolve_queue(
     let path = |setting: &str| format!("queues.{shown}.{setting}");
     let defaults = QueueSettings::defaults(name.clone());
     let transcripts = name.as_str() == TRANSCRIPTS;
+    let application = [TRANSCRIPTS, CHAT, CHAT_FAILED].contains(&name.as_str());
 
     let debounce = if transcripts { sources.debounce.clone() } else { None };
-    let wait = window_policy(r, &path("window"), debounce, file.window.take(), transcripts)?;
+    let usual = match name.as_str() {
+        TRANSCRIPTS => WindowPolicy::Fixed { wait: DEBOUNCE_DEFAULT },
+        // What could not be answered is told at once.
+        CHAT_FAILED => WindowPolicy::None,
+        _ => Window::default().policy,
+    };
+    let wait = window_policy(r, &path("window"), debounce, file.window.take(), usual)?;
     let usual = defaults.append.window;
     let count_max = i64::from(limits::BATCH_EVENTS_MAX);
     let max_events = r.integer(
@@ -127,7 +144,7 @@ pub(super) fn resolve_queue(
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
     let max_running = bound(r, &path("max_running"), file.max_running, 1_000_000)?;
-    let usual = if transcripts { HandlerSettings::App } else { HandlerSettings::Log };
+    let usual = if application && sources.has(&name) { HandlerSettings::App } else { HandlerSettings::Log };
     let handler = resolve_handler(r, &path("handler"), &sources.guard, file.handler, usual)?;
     let notify = policy::notify(r, &path("notify"), &name, file.notify)?;
     let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
@@ -155,6 +172,7 @@ pub(super) fn resolve_queue(
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
         max_waiting,
         handler,
+        tenants: ByTenant::default(),
     };
     Ok((settings, notify))
 }
@@ -215,7 +233,7 @@ fn window_policy(
     setting: &str,
     debounce: Option<Found<Duration>>,
     file: Option<Written<WindowConfig>>,
-    transcripts: bool,
+    usual: WindowPolicy,
 ) -> Result<WindowPolicy, ConfigError> {
     let found = match (debounce, file) {
         (Some(env), _) => {
@@ -230,11 +248,7 @@ fn window_policy(
             let policy = written_policy(r, &found)?;
             Found { value: policy, origin: found.origin, span: found.span }
         }
-        (None, None) => {
-            let fixed = WindowPolicy::Fixed { wait: DEBOUNCE_DEFAULT };
-            let value = if transcripts { fixed } else { Window::default().policy };
-            Found { value, origin: Origin::Default, span: 0..0 }
-        }
+        (None, None) => Found { value: usual, origin: Origin::Default, span: 0..0 },
     };
     // The bounds of a batch are checked on their own; here only the times count.
     Window { policy: found.value, ..Window::default() }.check().map_err(|problem| {
@@ -341,7 +355,7 @@ fn retry(
     Ok(policy)
 }
 
-fn size(
+pub(super) fn size(
     r: &mut Resolver<'_>,
     setting: &str,
     file: Option<Written<SizeText>>,

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::error::{ConfigError, SourceText};
+use super::raw_chat::ChatConfig;
 use super::value::{DurationText, OneOrMany, SizeText, WordOr, Written};
 
 /// A setting of a later version: read over, then refused with its place.
@@ -60,8 +61,9 @@ pub struct Config {
     /// Transcripts of coding agents: this process reads them. See `[transcripts]`.
     pub transcripts: Option<TranscriptsConfig>,
 
-    #[schemars(skip)]
-    pub(super) chat: Later,
+    /// Chat: one answer per burst of messages, per customer. See `[chat.tenants.NAME]`.
+    pub chat: Option<ChatConfig>,
+
     #[schemars(skip)]
     pub(super) notify: Later,
 }

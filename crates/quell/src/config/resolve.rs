@@ -14,6 +14,7 @@ use quell_core::limits;
 use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
+use super::chat::{CHAT, CHAT_FAILED, attach_chat, check_endpoint, resolve_chat};
 use super::endpoint::resolve_endpoint;
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
@@ -63,7 +64,6 @@ impl Settings {
         let has_file = config.is_some();
         let config = config.unwrap_or_default();
         let mut r = Resolver { source, env: input.env, explained: Vec::new() };
-        r.refuse_later(&config.chat, "[chat]")?;
         if let Some(written) = &config.notify {
             let found = r.placed(written.clone());
             let help = "write it into a queue's section: notify = { queue = \"…\", on = [\"failed\"] }";
@@ -91,7 +91,16 @@ impl Settings {
             declared.push(resolve_source(&mut r, &name, source)?);
         }
         let guard = Guard::new(outbound.clone());
-        let sources = QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone())?;
+        let mut warnings = misspelt_names(r.env);
+        let chat = config
+            .chat
+            .map(|file| resolve_chat(&mut r, file, &declared, &guard, &mut warnings))
+            .transpose()?;
+        if let Some(chat) = &chat {
+            declared.extend(chat.own_sources(&declared));
+        }
+        let sources =
+            QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone(), chat.is_some())?;
         let transcripts = config.transcripts.map(|section| r.transcripts(section)).transpose()?;
         let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
@@ -103,14 +112,21 @@ impl Settings {
             wishes.extend(notify.map(|wish| (name.clone(), wish)));
             queues.insert(name, Arc::new(settings));
         }
-        let name = QueueName::new(TRANSCRIPTS).expect("the name is written in this file and is valid");
-        if transcripts.is_some() && !queues.contains_key(&name) {
-            let (settings, _) =
-                resolve_queue(&mut r, &sources, TRANSCRIPTS, name.clone(), QueueConfig::default())?;
-            queues.insert(name, Arc::new(settings));
+        let own =
+            transcripts.iter().map(|_| TRANSCRIPTS).chain(chat.iter().flat_map(|_| [CHAT, CHAT_FAILED]));
+        for name in own {
+            let own = QueueName::new(name).expect("the name is written in this program and is valid");
+            if !queues.contains_key(&own) {
+                let (settings, _) =
+                    resolve_queue(&mut r, &sources, name, own.clone(), QueueConfig::default())?;
+                queues.insert(own, Arc::new(settings));
+            }
         }
         notify_queues(&mut r, &sources, &mut queues, &wishes)?;
         attach_notify(&r, &mut queues, wishes)?;
+        if let Some(chat) = &chat {
+            attach_chat(&r, &mut queues, chat)?;
+        }
         let mut schedules = Vec::new();
         for (key, schedule) in config.schedules {
             let name = r.named(key);
@@ -119,7 +135,9 @@ impl Settings {
         let mut endpoints = Vec::new();
         for (key, endpoint) in config.endpoints {
             let name = r.named(key);
-            endpoints.push(Arc::new(resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?));
+            let endpoint = resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?;
+            check_endpoint(&r, &name, &endpoint, chat.as_ref())?;
+            endpoints.push(Arc::new(endpoint));
         }
         let (default_queue, special) = match (has_file, input.flags.handler) {
             (false, handler) => r.without_file(&sources, handler.as_deref())?,
@@ -130,7 +148,6 @@ impl Settings {
                     .help("write `handler` into the queue's section of the file"));
             }
         };
-        let mut warnings = misspelt_names(r.env);
         warnings.extend(schedules.iter().filter_map(never_fires));
         warnings.extend(queues.values().filter_map(|queue| never_asks(queue)));
         warnings.extend(queues.values().filter_map(|queue| unsigned(queue, &guard)));
@@ -146,6 +163,7 @@ impl Settings {
             schedules: has_file.then_some(schedules),
             sources: declared,
             transcripts,
+            chat,
             endpoints,
             default_queue,
             warnings,

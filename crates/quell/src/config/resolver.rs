@@ -9,7 +9,6 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use super::error::{ConfigError, SourceText};
-use super::raw::Later;
 use super::value::{DurationText, Written};
 use super::{Explained, Origin};
 
@@ -57,13 +56,6 @@ impl Resolver<'_> {
     pub(super) fn note(&mut self, setting: impl Into<String>, value: impl Into<String>, origin: &Origin) {
         let explained = Explained { setting: setting.into(), value: value.into(), origin: origin.clone() };
         self.explained.push(explained);
-    }
-
-    pub(super) fn refuse_later(&self, later: &Later, name: &str) -> Result<(), ConfigError> {
-        let Some(written) = later else { return Ok(()) };
-        let problem = format!("{name} is not available in this version yet");
-        let found = self.placed(written.clone());
-        Err(self.error(&found, problem).help("remove it; a later version will understand it"))
     }
 
     /// The winner among the environment (in the order given) and the file.

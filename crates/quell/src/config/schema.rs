@@ -10,6 +10,7 @@ use super::raw::{
     BreakerConfig, Config, EndpointConfig, HandlerParts, NotifyConfig, OutboundConfig, QueueConfig,
     RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowParts, WorkerConfig,
 };
+use super::raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
 
 /// The JSON Schema of `quell.toml`, for editors.
 pub fn json_schema() -> Value {
@@ -40,6 +41,12 @@ pub fn reference() -> String {
     page.push_str(&table::<BreakerConfig>("`breaker = { … }`"));
     page.push_str(&table::<EndpointConfig>("`[endpoints.NAME]`"));
     page.push_str(&table::<TranscriptsConfig>("`[transcripts]`"));
+    page.push_str(&table::<ChatConfig>("`[chat]`"));
+    page.push_str(&table::<ChatTenantConfig>("`[chat.tenants.NAME]`"));
+    page.push_str(&table::<ChatModelConfig>("`model = { … }`"));
+    page.push_str(&table::<WatiConfig>("`wati = { … }`"));
+    page.push_str(&table::<TwilioConfig>("`twilio = { … }`"));
+    page.push_str(&table::<MetaConfig>("`meta = { … }`"));
     page
 }
 
