@@ -20,6 +20,7 @@ use quell::quell_core::store::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{self, Channel};
+use crate::provider::Recipient;
 
 /// Entries that are kept of one conversation; older ones go. A model is shown far fewer, and a person who looks back so far has
 /// the customer's own telephone.
@@ -95,6 +96,11 @@ pub struct Conversation {
 impl Conversation {
     pub fn place(&self) -> Place {
         Place { tenant: self.tenant.clone(), key: self.key.clone() }
+    }
+
+    /// Where a reply goes.
+    pub fn recipient(&self) -> Recipient {
+        Recipient { customer: self.customer.clone(), from: self.address.clone() }
     }
 
     /// What a place alone says of a conversation that nobody has written anything into yet.

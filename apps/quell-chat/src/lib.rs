@@ -1,7 +1,35 @@
 //! Chat: one answer per burst, per customer, in order.
 //!
-//! What a customer writes comes in by a webhook of WATI, Twilio or Meta (`inbound.rs`), becomes one event per message
-//! (`message.rs`) in the lane of that customer, and waits until the customer has finished typing. Then one run joins the
-//! messages, asks a model, and sends one reply the way the messages came.
+//! Follow one message: a webhook of WATI, Twilio or Meta is proven and read (`inbound.rs`) and becomes one event per message
+//! (`message.rs`) in the lane of that customer, where it waits until the customer has finished typing. Then one run
+//! (`handle.rs`) joins the messages (`join.rs`), asks the model with what was said before (`history.rs`, `model.rs`), waits as long
+//! as typing takes (`delay.rs`), and sends one reply the way the messages came (`provider.rs`). Both sides are written into the
+//! book of conversations (`book.rs`).
+//!
+//! What cannot be answered goes to a person (`escalate.rs`), who has a desk (`desk.rs`) and a page of the dashboard (`pages.rs`).
+//! Tenants can be changed while all this runs (`live.rs`). `local.rs` has servers that speak the same protocols on this machine,
+//! for tests and for `quell demo chat`.
 
+pub mod book;
+pub mod delay;
+pub mod desk;
+pub mod escalate;
+pub mod handle;
+pub mod history;
+pub mod inbound;
+pub mod join;
+pub mod live;
+pub mod local;
 pub mod message;
+pub mod model;
+pub mod pages;
+pub mod provider;
+mod words;
+
+use quell::config::Settings;
+use quell::fetch::{CallError, Guard, Http};
+
+/// The client for models and providers, one for a whole process.
+pub fn client(settings: &Settings) -> Result<Http, CallError> {
+    Http::new(Guard::new(settings.outbound.clone()), &model::http_settings())
+}

@@ -153,6 +153,8 @@ pub(crate) enum Command {
     Trigger(commands::trigger::TriggerArgs),
     /// Capture sessions of coding agents: what they call, and installing it
     Hook(commands::hook::HookArgs),
+    /// Conversations with customers: list, show, take over, say, hand back, forget
+    Chat(commands::chat::ChatArgs),
     /// Sessions of coding agents: list, import, forget
     Sessions(commands::sessions::SessionsArgs),
     /// One session of a coding agent, to be read

@@ -4,7 +4,8 @@ pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cancel;
-pub(crate) mod check;
+pub(crate) mod chat;
+mod check;
 pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod deliveries;
@@ -59,6 +60,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Deliveries(args) => deliveries::run(args, global).await,
         Command::Trigger(args) => trigger::run(args, global).await,
         Command::Hook(args) => hook::run(args, global).await,
+        Command::Chat(args) => chat::run(args, global).await,
         Command::Sessions(args) => sessions::run(args, global).await,
         Command::Session(args) => session::run(&args, global).await,
         Command::Search(args) => search::run(&args, global).await,

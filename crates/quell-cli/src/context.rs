@@ -39,7 +39,8 @@ pub(crate) fn load(global: &Global, flags: Flags) -> Result<Loaded, Failure> {
         None => None,
     };
     let flags = Flags { store: global.store.clone(), ..flags };
-    let settings = Settings::resolve(SettingsInput { config, env: &env, flags })?;
+    let settings =
+        Settings::resolve_with(SettingsInput { config, env: &env, flags }, &quell_chat::inbound::schemes())?;
     Ok(Loaded { settings, file, env })
 }
 

@@ -129,7 +129,8 @@ pub(crate) fn load_with(global: &Global, env: BTreeMap<String, String>) -> Resul
         None => format!("sqlite:{}", data_folder(&env)?.join("quell.db").display()),
     };
     let flags = Flags { store: Some(store), ..Flags::default() };
-    let mut settings = Settings::resolve(SettingsInput { config, env: &env, flags })?;
+    let mut settings =
+        Settings::resolve_with(SettingsInput { config, env: &env, flags }, &quell_chat::inbound::schemes())?;
     if usual {
         settings.store.origin = Origin::Default;
     }

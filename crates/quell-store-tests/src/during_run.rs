@@ -4,20 +4,25 @@
 //! The rules meet in one place: a run that gives way stays the same run and takes the newer events in when it is claimed
 //! again, so every promise here ends with a look at the next batch.
 
+use std::sync::Arc;
+
 use quell_core::batch::Batch;
 use quell_core::error::ErrorKind;
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::outcome::Verdict;
-use quell_core::store::{ControlAction, HoldAnswer, RunPolicy, SettleRequest, Settled, Store};
+use quell_core::store::{
+    ClaimQueue, ClaimQueues, ClaimRequest, ControlAction, HoldAnswer, RunPolicy, SettleRequest, Settled,
+    Store,
+};
 use quell_core::totals::Totals;
 use quell_core::window::{FiredBy, Window};
 
 use crate::World;
 use crate::builders::{
     ATTEMPTS, EventBuilder, FAILED, INTERRUPTED, LEASE, RELEASE, RETRY, SUCCEEDED, SUPERSEDED, append,
-    append_one, claim_by, claim_none, control, event, extend, gated, hold, hold_at_head, hold_request, ids,
-    interrupting, lane, refused, retry_newer, secs, seq_of, seqs, settle, settle_after, settle_request,
-    sweep, try_settle,
+    append_one, claim, claim_by, claim_none, claim_request_by, control, event, extend, from_queue, gated,
+    hold, hold_at_head, hold_request, ids, interrupting, lane, policy, refused, retry_newer, secs, seq_of,
+    seqs, settle, settle_after, settle_request, sweep, tenant, try_settle, worker,
 };
 use crate::reads::{
     assert_moment, changes, event_place, lane_detail, lane_row, run_detail, totals, trail_of,
@@ -569,5 +574,27 @@ pub async fn a_repeated_giving_way_gets_the_same_answer(world: &dyn World) {
         assert_eq!((again.state, again.change, again.next_at), (first.state, first.change, first.next_at));
         refused(try_settle(&*store, &batch, SUCCEEDED).await, ErrorKind::AlreadySettled);
         settle(&*store, &heir, SUCCEEDED).await;
+    }
+}
+
+// Policies of single tenants.
+
+/// A claim may bring another policy for the lanes of a tenant; the others of the queue have the queue's.
+pub async fn a_tenant_may_have_a_policy_of_its_own(world: &dyn World) {
+    let store = world.store();
+    let new = |id: &str, of: &str| event("chat", "k1").of(of).id(id);
+    append(&*store, [new("a", "calm"), new("b", "hasty")]).await;
+    let tenants = [(tenant("hasty"), Arc::new(interrupting(3)))].into();
+    let listed = ClaimQueue { tenants: Arc::new(tenants), ..from_queue("chat", policy(), 10) };
+    let request = ClaimRequest {
+        queues: ClaimQueues::Listed(vec![listed]),
+        ..claim_request_by(&worker("w1"), policy())
+    };
+    let batches = claim(&*store, request).await.batches;
+    assert_eq!(batches.len(), 2);
+    append(&*store, [new("c", "calm"), new("d", "hasty")]).await;
+    for (batch, interrupted) in batches.iter().zip([false, true]) {
+        let beat = extend(&*store, batch, LEASE).await;
+        assert_eq!((beat.newer, beat.interrupt), (1, interrupted), "{}", batch.lane);
     }
 }

@@ -181,6 +181,7 @@ macro_rules! store_suite {
                 a_run_keeps_its_counts_across_merges_and_a_restart
                 a_window_runs_on_during_a_backoff_and_keeps_its_own_reason
                 a_repeated_giving_way_gets_the_same_answer
+                a_tenant_may_have_a_policy_of_its_own
             }
         }
         $crate::promises! { failure

@@ -5,6 +5,7 @@
 //! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
 
 mod agents;
+mod chats;
 mod forward;
 mod http;
 mod processes;
@@ -29,6 +30,7 @@ use crate::output;
 use crate::signals::Signals;
 
 use agents::Agents;
+use chats::Chats;
 pub(crate) use forward::Forwarding;
 use http::Http;
 use processes::Processes;
@@ -118,9 +120,10 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
         Task::Serve { .. } => Some(Http::bind(&engine, &loaded).await?),
         Task::Work { .. } => None,
     };
+    let chats = Chats::open(&engine, &loaded, global).await?;
     let works = !matches!(task, Task::Serve { no_work: true, .. });
     let worker = match works {
-        true => Some(hire(&engine, &loaded, &staff, &task, global.log_format)?),
+        true => Some(hire(&engine, &loaded, &staff, &task, global.log_format, chats.as_ref())?),
         false => None,
     };
     let agents = worker.is_some().then(|| Agents::look_after(&engine)).flatten();
@@ -195,6 +198,7 @@ fn hire(
     staff: &Staff,
     task: &Task,
     log_format: LogFormat,
+    chats: Option<&Chats>,
 ) -> Result<Worker, Failure> {
     let settings = engine.settings();
     let queues = staff.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
@@ -217,6 +221,7 @@ fn hire(
     }
     if task.forwarding().is_none() {
         options.handlers.extend(Agents::handler(engine, loaded)?);
+        options.handlers.extend(chats.map(Chats::handlers).unwrap_or_default());
     }
     options.queues = queues;
     Ok(Worker::new(engine.clone(), options)?)

@@ -160,7 +160,8 @@ impl ChatTenant {
         }
     }
 
-    fn sources(&self) -> impl Iterator<Item = &SourceName> {
+    /// What limits and guards its model and its providers.
+    pub fn sources(&self) -> impl Iterator<Item = &SourceName> {
         let wati = self.wati.as_ref().map(|account| &account.source);
         let twilio = self.twilio.as_ref().map(|account| &account.source);
         let meta = self.meta.as_ref().map(|account| &account.source);

@@ -29,6 +29,8 @@ mod tenants;
 mod value;
 
 #[cfg(test)]
+mod chat_tests;
+#[cfg(test)]
 mod endpoint_tests;
 #[cfg(test)]
 mod policy_tests;

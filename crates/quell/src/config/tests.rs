@@ -252,13 +252,6 @@ fn impossible_combinations_are_refused_with_place_and_fix() {
 }
 
 #[test]
-fn what_later_versions_will_know_is_refused_and_never_ignored() {
-    let problem = refused("[chat.meta]\n");
-    assert!(problem.contains("[chat]") && problem.contains("not available in this version yet"), "{problem}");
-    assert!(problem.starts_with("quell.toml:"), "{problem}");
-}
-
-#[test]
 fn the_handler_flag_is_for_use_without_a_file() {
     let flags = |word: &str| Flags { handler: Some(word.into()), ..Flags::default() };
     let pull = resolve(None, &[], flags("pull")).unwrap();

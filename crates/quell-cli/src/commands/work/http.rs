@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use quell::Engine;
 use quell::endpoints;
+use quell_chat::pages as chat;
 use quell_server::{AppPage, ServeError, Server, ServerOptions};
 use quell_transcripts::lazily::LazyArchive;
-use quell_transcripts::pages::Pages;
+use quell_transcripts::pages as transcripts;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -57,10 +58,14 @@ impl Http {
 /// The pages of applications, on stores where they can keep something. They are made when somebody looks at them.
 fn applications(engine: &Engine) -> Vec<AppPage> {
     let store = engine.store().clone();
-    match store.clone().tables() {
-        Some(_) => vec![AppPage::of(Arc::new(Pages::new(LazyArchive::new(store))))],
-        None => Vec::new(),
+    let mut pages = Vec::new();
+    if store.clone().tables().is_some() {
+        pages.push(AppPage::of(Arc::new(transcripts::Pages::new(LazyArchive::new(store)))));
     }
+    if engine.settings().chat.is_some() {
+        pages.push(AppPage::of(Arc::new(chat::Pages::new(engine.clone()))));
+    }
+    pages
 }
 
 fn refused(error: ServeError) -> Failure {

@@ -1,7 +1,7 @@
 //! What a worker says when it starts: which store and why, how durable, which queues, and what to type next.
 
 use owo_colors::OwoColorize;
-use quell::config::{DurationText, HandlerSettings, QueueSettings};
+use quell::config::{CHAT, CHAT_FAILED, DurationText, HandlerSettings, QueueSettings};
 use quell::quell_core::store::Durability;
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, Worker};
@@ -127,6 +127,8 @@ fn described(queue: &QueueSettings, forwarded: bool) -> String {
         _ if forwarded => return window,
         HandlerSettings::Log => "log".to_owned(),
         HandlerSettings::Pull => "pull".to_owned(),
+        HandlerSettings::App if queue.name.as_str() == CHAT => "answers customers".to_owned(),
+        HandlerSettings::App if queue.name.as_str() == CHAT_FAILED => "asks for a person".to_owned(),
         HandlerSettings::App => "reads transcripts".to_owned(),
         HandlerSettings::Exec(exec) => format!("exec {}", exec.argv.join(" ")),
         HandlerSettings::Http(push) => format!("http {}", push.target()),

@@ -40,7 +40,7 @@ fn five_hundred_hooks_of_twenty_sessions_need_one_worker() {
     });
     assert_eq!(most, 1, "there was never more than one worker at a time, of {seen:?}");
     assert_eq!(host.number("SELECT count(*) FROM transcripts_message"), 500);
-    assert_eq!(host.number("SELECT count(*) FROM transcripts_event"), 500);
+    assert_eq!(host.number("SELECT count(*) FROM transcripts_event"), 500, "{}", host.log());
     assert_eq!(host.number("SELECT sum(count) FROM run"), 500);
     // A window is fixed, so a burst has one pass for each two seconds that it lasted, and one more.
     let too_many = "SELECT count(*) FROM (
