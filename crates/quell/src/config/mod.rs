@@ -50,6 +50,7 @@ use quell_core::store::RunPolicy;
 use quell_fetch::Allow;
 use quell_webhook::{Rules, Scheme};
 
+pub use endpoint::SERVER_PATHS;
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
@@ -262,6 +263,10 @@ pub struct EndpointSettings {
     pub name: String,
     pub scheme: Arc<dyn Scheme>,
     pub secrets: Vec<SecretSource>,
+    /// Where the words are that prove a question before the first delivery.
+    pub verify: Vec<SecretSource>,
+    /// Where it is found besides `/hooks/NAME`.
+    pub path: Option<String>,
     /// How far the time in a signature may be from ours.
     pub tolerance: Duration,
     pub public_url: Option<String>,

@@ -14,7 +14,7 @@ use quell_core::limits;
 use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
-use super::endpoint::resolve_endpoint;
+use super::endpoint::{resolve_endpoint, same_path};
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
 use super::queue::{QueueSources, TRANSCRIPTS, resolve_queue};
@@ -119,7 +119,9 @@ impl Settings {
         let mut endpoints = Vec::new();
         for (key, endpoint) in config.endpoints {
             let name = r.named(key);
-            endpoints.push(Arc::new(resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?));
+            let endpoint = resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?;
+            same_path(&r, &name, &endpoint, &endpoints)?;
+            endpoints.push(Arc::new(endpoint));
         }
         let (default_queue, special) = match (has_file, input.flags.handler) {
             (false, handler) => r.without_file(&sources, handler.as_deref())?,
