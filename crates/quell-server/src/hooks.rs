@@ -1,4 +1,4 @@
-//! Webhooks in: `POST /hooks/{name}`.
+//! Webhooks in: `POST /hooks/{name}`, and the paths that endpoints have besides.
 //!
 //! The order of the checks is the promise: size and time of the body (`body.rs`), then the proof on the bytes as they came,
 //! then parsing, then the store, and only after its commit a 2xx. Whoever has not proven itself is answered 401 with nothing
@@ -11,6 +11,7 @@ pub(crate) mod inspector;
 mod receive;
 mod recorder;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,13 +28,13 @@ use quell::config::Settings;
 use quell::deliveries::{DeliveryRecord, Places};
 use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::clock::Timestamp;
-use quell::webhook::{Because, Check, Proof, Refusal, Secret};
+use quell::webhook::{Answer as AnswerOf, Because, Check, Proof, Refusal, Secret};
 use serde::Serialize;
 
 use crate::accept::Peer;
 use crate::app::App;
 use crate::error::{Answer, Problem};
-use crate::{Path, body, depth, limits};
+use crate::{Path, body, depth, limits, not_found};
 
 pub(crate) use recorder::Recorder;
 
@@ -42,6 +43,8 @@ use receive::{Received, Sent};
 /// The endpoints of a server, and where their deliveries are remembered.
 pub(crate) struct Hooks {
     endpoints: BTreeMap<String, ReadyEndpoint>,
+    /// The endpoint that has this path of its own.
+    paths: BTreeMap<String, String>,
     pub(crate) recorder: Recorder,
     /// For endpoints that do not exist: they take as long to refuse as those that do.
     nobody: Secret,
@@ -55,9 +58,12 @@ impl Hooks {
         let queues = endpoints.iter().filter_map(|one| settings.queue(&one.settings.queue));
         let body_bytes =
             queues.map(|queue| queue.append.payload_bytes).fold(limits::HOOK_BODY_BYTES, usize::max);
+        let path = |one: &ReadyEndpoint| Some((one.settings.path.clone()?, one.settings.name.clone()));
+        let paths = endpoints.iter().filter_map(path).collect();
         let named = endpoints.into_iter().map(|endpoint| (endpoint.settings.name.clone(), endpoint));
         Hooks {
             endpoints: named.collect(),
+            paths,
             recorder: Recorder::default(),
             nobody: Secret::new(clock::secret()),
             body_bytes,
@@ -72,11 +78,38 @@ impl Hooks {
         self.endpoints.keys().map(String::as_str)
     }
 
+    /// The endpoint that has this path of its own, and the token behind it, where its scheme takes one there.
+    pub(crate) fn at<'a>(&self, path: &'a str) -> Option<(&str, Option<&'a str>)> {
+        if let Some(name) = self.paths.get(path) {
+            return Some((name, None));
+        }
+        let (path, rest) = path.rsplit_once('/').filter(|(_, rest)| !rest.is_empty())?;
+        let endpoint = self.get(self.paths.get(path)?)?;
+        let takes = endpoint.settings.scheme.takes_path_token();
+        takes.then_some((endpoint.settings.name.as_str(), Some(rest)))
+    }
+
+    /// The tokens of all endpoints that know a word and sign nothing.
+    fn tokens(&self) -> impl Iterator<Item = &str> {
+        let bearers = self.endpoints.values().filter(|one| one.settings.scheme.proof() == Proof::Bearer);
+        let tokens = bearers.flat_map(|one| &one.proofs.secrets);
+        tokens.filter_map(|token| std::str::from_utf8(token.bytes()).ok())
+    }
+
     /// Whether a text has the token of an endpoint in it: sent to the wrong place, it is not kept either.
     fn is_token(&self, text: &str) -> bool {
-        let bearers = self.endpoints.values().filter(|one| one.settings.scheme.proof() == Proof::Bearer);
-        let mut tokens = bearers.flat_map(|one| &one.proofs.secrets);
-        tokens.any(|token| std::str::from_utf8(token.bytes()).is_ok_and(|token| text.contains(token)))
+        self.tokens().any(|token| text.contains(token))
+    }
+
+    /// The body without any token, for what is kept of one that nobody has proven: it may be meant for another endpoint.
+    fn without_tokens<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        match std::str::from_utf8(body) {
+            Ok(text) if self.is_token(text) => {
+                let replace = |text: String, token: &str| text.replace(token, receive::REDACTED);
+                Cow::Owned(self.tokens().fold(text.to_owned(), replace).into_bytes())
+            }
+            _ => Cow::Borrowed(body),
+        }
     }
 
     /// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.
@@ -117,27 +150,53 @@ pub(crate) async fn hook(
     Path(name): Path<String>,
     request: Request<Body>,
 ) -> Response {
+    answered(&app, &name, None, request).await
+}
+
+/// `POST /hooks/{name}/{token}`, for schemes whose senders can put their token nowhere else. Where the scheme is another one
+/// it is as if there were no such endpoint.
+pub(crate) async fn hook_with_token(
+    State(app): State<Arc<App>>,
+    Path((name, _)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    let token = path.rsplit_once('/').map(|(_, token)| token);
+    answered(&app, &name, token, request).await
+}
+
+/// Whatever is no route: an endpoint may have a path of its own.
+pub(crate) async fn elsewhere(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    let path = request.uri().path().to_owned();
+    match app.hooks.at(&path) {
+        Some((name, token)) => answered(&app, name, token, request).await,
+        None => not_found().await.into_response(),
+    }
+}
+
+async fn answered(app: &App, name: &str, rest: Option<&str>, request: Request<Body>) -> Response {
     if request.version() > Version::HTTP_11 {
         let detail = "webhooks are taken over HTTP/1.1";
         let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
         return Problem::new(status, "http-version", detail).into_response();
     }
     let (parts, sent) = request.into_parts();
-    let endpoint = app.hooks.get(&name);
+    let fits = |one: &&ReadyEndpoint| rest.is_none() || one.settings.scheme.takes_path_token();
+    let endpoint = app.hooks.get(name).filter(fits);
     // The body is read before anything is decided: how long this takes says nothing about who is known here.
     let whole = Request::from_parts(parts.clone(), sent);
     let (bytes, unread) = match body::read(whole, app.hooks.body_bytes).await {
         Ok(bytes) => (bytes, None),
         Err(problem) => (Bytes::new(), Some(problem)),
     };
-    let arrived =
-        Arrived { name: &name, parts: &parts, body: &bytes, unread: unread.is_some(), at: app.wall() };
+    let unread_body = unread.is_some();
+    let arrived = Arrived { name, rest, parts: &parts, body: &bytes, unread: unread_body, at: app.wall() };
     let received = match (endpoint, unread) {
         (_, Some(problem)) => Received::failed(problem, false),
-        (None, None) => unknown(&app, &arrived),
-        (Some(endpoint), None) => receive(&app, endpoint, &arrived.sent()).await,
+        (None, None) => unknown(app, &arrived),
+        (Some(endpoint), None) => receive(app, endpoint, &arrived.sent()).await,
     };
-    let record = arrived.record(&app, endpoint, &received);
+    let record = arrived.record(app, endpoint, &received);
     count(endpoint, &record);
     let response = answer(endpoint, &received, &record);
     app.hooks.recorder.keep(record);
@@ -165,6 +224,7 @@ async fn waiting(app: &App, endpoint: &ReadyEndpoint) -> Answer<()> {
 fn unknown(app: &App, arrived: &Arrived<'_>) -> Received {
     let check = Check {
         secrets: std::slice::from_ref(&app.hooks.nobody),
+        verify: &[],
         now: arrived.at.as_millis() / 1_000,
         tolerance: limits::HOOK_TOLERANCE,
         public_url: None,
@@ -177,6 +237,8 @@ fn unknown(app: &App, arrived: &Arrived<'_>) -> Received {
 /// A request of which the body has been read.
 struct Arrived<'a> {
     name: &'a str,
+    /// The segment of the path after the endpoint's own.
+    rest: Option<&'a str>,
     parts: &'a Parts,
     body: &'a [u8],
     /// The body was not taken.
@@ -193,17 +255,33 @@ impl Arrived<'_> {
         Sent {
             method: &self.parts.method,
             target: self.target(),
+            rest: self.rest,
             headers: &self.parts.headers,
             body: self.body,
             at: self.at,
         }
     }
 
+    /// Whose body may be kept as it came: it is proven, or signed as a whole and would be no longer with a part of it gone.
+    fn is_plain(endpoint: Option<&ReadyEndpoint>, received: &Received) -> bool {
+        let signed = endpoint.is_some_and(|one| one.settings.scheme.proof() == Proof::Signed);
+        signed || received.is_proven()
+    }
+
     fn record(&self, app: &App, endpoint: Option<&ReadyEndpoint>, received: &Received) -> DeliveryRecord {
         let from = self.parts.extensions.get::<Peer>().map(|peer| peer.0.ip().to_string());
         let id = app.engine.delivery_id();
-        let mut record = receive::record(id, self.name, endpoint, &self.sent(), received);
+        let plain = Arrived::is_plain(endpoint, received);
+        let body = if plain { Cow::Borrowed(self.body) } else { app.hooks.without_tokens(self.body) };
+        let sent = Sent { body: &body, ..self.sent() };
+        let mut record = receive::record(id, self.name, endpoint, &sent, received);
+        record.body_bytes = self.body.len();
         record.body_is_cut |= self.unread;
+        if endpoint.is_none() && app.hooks.is_token(self.name) {
+            // The token stands where the name should be.
+            receive::REDACTED.clone_into(&mut record.endpoint);
+            record.target = format!("/hooks/{}", receive::REDACTED);
+        }
         for (_, value) in record.headers.iter_mut().filter(|(_, value)| app.hooks.is_token(value)) {
             receive::REDACTED.clone_into(value);
         }
@@ -227,16 +305,23 @@ fn answer(endpoint: Option<&ReadyEndpoint>, received: &Received, record: &Delive
                 duplicates,
                 ignored: ignored.len(),
             };
-            let silent = endpoint.is_some_and(|endpoint| endpoint.settings.scheme.wants_silence());
-            if silent { StatusCode::OK.into_response() } else { crate::json(&taken) }
+            let answer = endpoint.map(|endpoint| endpoint.settings.scheme.answer());
+            match answer.unwrap_or(AnswerOf::Account) {
+                AnswerOf::Account => crate::json(&taken),
+                AnswerOf::Nothing => StatusCode::OK.into_response(),
+                AnswerOf::Text { media, text } => {
+                    let mut response = text.into_response();
+                    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+                    response
+                }
+            }
         }
         // Nothing in it, and the same for everything that can be wrong: what is wrong helps whoever tries.
         Received::Refused { refusal, .. } if refusal.because.is_unproven() => {
-            StatusCode::UNAUTHORIZED.into_response()
+            receive::status(refusal).into_response()
         }
         Received::Refused { refusal, .. } => {
-            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", refusal.detail.clone());
-            problem.into_response()
+            Problem::new(receive::status(refusal), "invalid", refusal.detail.clone()).into_response()
         }
         Received::Failed { problem, .. } => problem.clone().into_response(),
     };

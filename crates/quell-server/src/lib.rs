@@ -297,12 +297,13 @@ fn finish(app: &Arc<App>, routes: Routes, pages: Option<&[AppPage]>) -> Router {
     let (router, document) = routes.split_for_parts();
     let document = bytes::Bytes::from(text_of(document));
     let mut router = router.route("/hooks/{name}", axum::routing::any(hooks::hook));
+    router = router.route("/hooks/{name}/{token}", axum::routing::any(hooks::hook_with_token));
     router = router.route("/openapi.json", axum::routing::get(async move || openapi_json(document)));
     if let Some(pages) = pages {
         router = router.merge(dashboard::router(app, pages));
     }
     router
-        .fallback(not_found)
+        .fallback(hooks::elsewhere)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
@@ -335,7 +336,7 @@ fn openapi_json(document: bytes::Bytes) -> Response {
     response
 }
 
-async fn not_found() -> Problem {
+pub(crate) async fn not_found() -> Problem {
     Problem::not_found("there is no such path; /openapi.json lists all of them")
 }
 
@@ -368,7 +369,8 @@ async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) 
 fn check_host(app: &App, request: &Request<Body>) -> Result<(), Problem> {
     let Some(allowed) = &app.hosts else { return Ok(()) };
     // A webhook comes through a tunnel with the tunnel's name. It proves itself, and where it does not, `open.rs` refuses pages.
-    if request.uri().path().starts_with("/hooks/") {
+    let path = request.uri().path();
+    if path.starts_with("/hooks/") || app.hooks.at(path).is_some() {
         return Ok(());
     }
     let host = match request.uri().authority() {

@@ -84,7 +84,7 @@ mod tests {
         if !media.is_empty() {
             headers.insert(CONTENT_TYPE, media.parse().unwrap());
         }
-        Content::of(&Delivery { method: &Method::POST, target: "/", headers: &headers, body })
+        Content::of(&Delivery { method: &Method::POST, target: "/", rest: None, headers: &headers, body })
     }
 
     const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";

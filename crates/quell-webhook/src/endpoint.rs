@@ -21,6 +21,8 @@ pub struct Rules {
     pub payload: Option<Rule>,
     /// Headers that travel with the event, in small letters.
     pub headers: Vec<String>,
+    /// Which conversation, for schemes that find their keys themselves.
+    pub flow: Option<String>,
 }
 
 /// An event that was found in a delivery.
@@ -91,6 +93,8 @@ impl Rules {
 pub struct Endpoint {
     pub scheme: Arc<dyn Scheme>,
     pub secrets: Vec<Secret>,
+    /// See [`Check::verify`].
+    pub verify: Vec<Secret>,
     pub tolerance: Duration,
     pub public_url: Option<String>,
     pub rules: Rules,
@@ -99,7 +103,7 @@ pub struct Endpoint {
 impl Endpoint {
     fn check(&self, now: i64) -> Check<'_> {
         let public_url = self.public_url.as_deref();
-        Check { secrets: &self.secrets, now, tolerance: self.tolerance, public_url }
+        Check { secrets: &self.secrets, verify: &self.verify, now, tolerance: self.tolerance, public_url }
     }
 
     /// Whether it is proven; the number of the secret.

@@ -31,6 +31,6 @@ pub use endpoint::{Endpoint, Found, Item, Reading, Rules};
 pub use hmac::{Encoding, Hmac};
 pub use refusal::{Because, Refusal};
 pub use rule::{BadRule, Rule};
-pub use scheme::{Check, Delivery, Handshake, Proof, Scheme, Schemes};
+pub use scheme::{Answer, Check, Delivery, Handshake, Proof, Scheme, Schemes};
 pub use secret::{BadSecret, Secret};
 pub use standard::{ID, SIGNATURE, Standard, TIMESTAMP};

@@ -26,6 +26,8 @@ pub enum Because {
     FromBrowser,
     /// It is no POST, and no question that the scheme answers.
     WrongMethod,
+    /// It asks whether this endpoint is ours, with another word than the agreed one.
+    BadVerifyToken,
     /// From here on it is proven. The body is not what the endpoint takes.
     Unreadable,
     /// The rule of the endpoint finds no key in it.
@@ -52,6 +54,7 @@ impl Because {
             Because::Future => "future",
             Because::FromBrowser => "from_browser",
             Because::WrongMethod => "wrong_method",
+            Because::BadVerifyToken => "bad_verify_token",
             Because::Unreadable => "unreadable",
             Because::NoKey => "no_key",
             Because::Unusable => "unusable",
@@ -91,6 +94,7 @@ mod tests {
             Because::Future,
             Because::FromBrowser,
             Because::WrongMethod,
+            Because::BadVerifyToken,
             Because::Unreadable,
             Because::NoKey,
             Because::Unusable,
@@ -98,6 +102,6 @@ mod tests {
         for because in all {
             assert_eq!(serde_json::to_value(because).unwrap(), because.as_str());
         }
-        assert_eq!(all.iter().filter(|because| because.is_unproven()).count(), 10);
+        assert_eq!(all.iter().filter(|because| because.is_unproven()).count(), 11);
     }
 }

@@ -107,7 +107,7 @@ mod tests {
         headers.insert("x-id", "7".parse().unwrap());
         headers.insert("x-empty", "".parse().unwrap());
         let body = br#"{"s":"x","n":7,"f":1.5,"large":18446744073709551615,"larger":18446744073709551616,"exponent":1e16,"t":true,"nothing":null,"list":[1],"o":{"in":"side"},"e":"","a/b":"c"}"#;
-        let delivery = Delivery { method: &Method::POST, target: "/", headers: &headers, body };
+        let delivery = Delivery { method: &Method::POST, target: "/", rest: None, headers: &headers, body };
         let content = Content::of(&delivery).unwrap();
         for (rule, found) in [
             ("/s", Some("x")),

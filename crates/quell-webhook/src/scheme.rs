@@ -26,6 +26,8 @@ pub struct Delivery<'a> {
     pub method: &'a Method,
     /// Path and query, as the server saw them.
     pub target: &'a str,
+    /// The segment of the path beyond the endpoint's own address, as it was sent, for schemes that take their token there.
+    pub rest: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub body: &'a [u8],
 }
@@ -54,6 +56,8 @@ impl<'a> Delivery<'a> {
 pub struct Check<'a> {
     /// Any of them will do: the new one and the old one, while a secret is changed.
     pub secrets: &'a [Secret],
+    /// The words that prove a question before the first delivery, of schemes that have such ones.
+    pub verify: &'a [Secret],
     /// Seconds since 1970, when the delivery arrived.
     pub now: i64,
     /// How far its own time may be from that.
@@ -137,6 +141,17 @@ pub struct Handshake {
     pub answer: String,
 }
 
+/// What a delivery that was taken is answered with, always as 200.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// What became of it, as JSON.
+    Account,
+    /// Nothing: some show the answer to their users.
+    Nothing,
+    /// Always this, for those that act on the answer.
+    Text { media: &'static str, text: &'static str },
+}
+
 /// A provider's way to prove itself and to pack its events. One value serves one endpoint.
 pub trait Scheme: fmt::Debug + Send + Sync {
     /// What `scheme = "…"` says.
@@ -186,8 +201,34 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         vec!["authorization".to_owned()]
     }
 
-    /// Whether a delivery that was taken is answered with nothing: some show the answer to their users.
-    fn wants_silence(&self) -> bool {
+    /// The body without what is as good as the secret, for what is kept of a delivery; nothing if all of it may be kept.
+    fn without_secrets(&self, _body: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// What a delivery that was taken is answered with.
+    fn answer(&self) -> Answer {
+        Answer::Account
+    }
+
+    /// Whether its `read` knows whose event it is, what its id is and what of it is kept. Then the endpoint has no rules for
+    /// these, and may name a flow.
+    fn finds_keys(&self) -> bool {
+        false
+    }
+
+    /// Whether the address under which the provider knows the endpoint is signed, too.
+    fn needs_public_url(&self) -> bool {
+        false
+    }
+
+    /// Whether a question before the first delivery is proven by a word of its own ([`Check::verify`]).
+    fn has_verify_token(&self) -> bool {
+        false
+    }
+
+    /// Whether its token may stand in the path, as one segment more than the endpoint's address has ([`Delivery::rest`]).
+    fn takes_path_token(&self) -> bool {
         false
     }
 

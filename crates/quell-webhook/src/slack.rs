@@ -11,7 +11,7 @@ use crate::endpoint::{Item, Reading, Rules};
 use crate::hmac::sha256;
 use crate::refusal::{Because, Refusal};
 use crate::rule::Rule;
-use crate::scheme::{Check, Delivery, Handshake, Scheme};
+use crate::scheme::{Answer, Check, Delivery, Handshake, Scheme};
 use crate::secret::Secret;
 
 const SIGNATURE: &str = "x-slack-signature";
@@ -63,8 +63,8 @@ impl Scheme for Slack {
         Some(Rule::Pointer("/event_id".to_owned()))
     }
 
-    fn wants_silence(&self) -> bool {
-        true
+    fn answer(&self) -> Answer {
+        Answer::Nothing
     }
 
     fn sign(&self, secret: &Secret, _id: &str, now: i64, body: &[u8]) -> Vec<(String, String)> {

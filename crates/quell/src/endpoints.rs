@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quell_webhook::{Endpoint, Proof};
+use quell_webhook::{Endpoint, Proof, Secret};
 
 use crate::config::{EndpointSettings, Settings};
 use crate::secrets;
+
+/// A word that people agree on once, to be told that an endpoint is theirs.
+const VERIFY_BYTES_MIN: usize = 8;
 
 /// An endpoint that is ready to take deliveries.
 #[derive(Debug, Clone)]
@@ -31,7 +34,8 @@ pub fn ready(
     let (mut endpoints, mut warnings) = (Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
         let name = &endpoint.name;
-        for source in endpoint.secrets.iter().filter(|source| secrets::readable_by_all(source)) {
+        let sources = endpoint.secrets.iter().chain(&endpoint.verify);
+        for source in sources.filter(|source| secrets::readable_by_all(source)) {
             warnings.push(format!(
                 "endpoint {name}: everybody on this machine can read the secret from {source}"
             ));
@@ -51,16 +55,27 @@ fn one(
     env: &BTreeMap<String, String>,
 ) -> Result<ReadyEndpoint, EndpointError> {
     let bad = |problem: String| EndpointError { endpoint: settings.name.clone(), problem };
-    let mut secrets = Vec::new();
+    let (mut secrets, mut verify) = (Vec::new(), Vec::new());
     for source in &settings.secrets {
         let text = secrets::read(source, env).map_err(|error| bad(error.to_string()))?;
         let secret = settings.scheme.secret(&text);
         secrets
             .push(secret.map_err(|error| bad(format!("the secret from {source} cannot be used: {error}")))?);
     }
+    for source in &settings.verify {
+        let text = secrets::read(source, env).map_err(|error| bad(error.to_string()))?;
+        if text.len() < VERIFY_BYTES_MIN {
+            let (found, least) = (text.len(), VERIFY_BYTES_MIN);
+            return Err(bad(format!(
+                "the verify token from {source} has {found} bytes; {least} or more are needed"
+            )));
+        }
+        verify.push(Secret::new(text));
+    }
     let proofs = Endpoint {
         scheme: settings.scheme.clone(),
         secrets,
+        verify,
         tolerance: settings.tolerance,
         public_url: settings.public_url.clone(),
         rules: settings.rules.clone(),

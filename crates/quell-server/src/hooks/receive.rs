@@ -27,6 +27,7 @@ const TELLING: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "toke
 pub(super) struct Sent<'a> {
     pub(super) method: &'a Method,
     pub(super) target: &'a str,
+    pub(super) rest: Option<&'a str>,
     pub(super) headers: &'a HeaderMap,
     pub(super) body: &'a [u8],
     pub(super) at: Timestamp,
@@ -34,7 +35,8 @@ pub(super) struct Sent<'a> {
 
 impl<'a> Sent<'a> {
     pub(super) fn delivery(&self) -> Delivery<'a> {
-        Delivery { method: self.method, target: self.target, headers: self.headers, body: self.body }
+        let Sent { method, target, rest, headers, body, .. } = *self;
+        Delivery { method, target, rest, headers, body }
     }
 
     fn seconds(&self) -> i64 {
@@ -70,6 +72,27 @@ impl Received {
 
     pub(super) fn failed(problem: Problem, proven: bool) -> Self {
         Received::Failed { problem, proven }
+    }
+}
+
+impl Received {
+    /// Whether whoever sent it has proven themselves.
+    pub(super) fn is_proven(&self) -> bool {
+        match self {
+            Received::Greeted(_) | Received::Taken { .. } => true,
+            Received::Refused { secret, .. } => secret.is_some(),
+            Received::Failed { proven, .. } => *proven,
+        }
+    }
+}
+
+/// What a refusal is answered with. A wrong verify token is the one thing unproven that has an answer of its own: the provider
+/// shows it to whoever is setting the endpoint up.
+pub(super) fn status(refusal: &Refusal) -> StatusCode {
+    match refusal.because {
+        Because::BadVerifyToken => StatusCode::FORBIDDEN,
+        because if because.is_unproven() => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }
 
@@ -209,7 +232,7 @@ pub(super) async fn again(
     let method: Method = record.method.parse().map_err(|_| "its method cannot be read".to_owned())?;
     let target = record.target.as_str();
     let at = record.first_at.unwrap_or(record.received_at);
-    let sent = Sent { method: &method, target, headers: &headers, body: &body, at };
+    let sent = Sent { method: &method, target, rest: None, headers: &headers, body: &body, at };
     let id = engine.delivery_id();
     let received = if record.proven {
         let was_taken = record.verdict != DeliveryVerdict::Refused;
@@ -249,9 +272,11 @@ pub(super) fn record(
         let value = if hidden { REDACTED.into() } else { String::from_utf8_lossy(value.as_bytes()) };
         (name.as_str().to_owned(), value.into_owned())
     });
-    let (body, body_is_base64) = match std::str::from_utf8(sent.body) {
+    let kept = scheme.and_then(|scheme| scheme.without_secrets(sent.body));
+    let kept = kept.as_deref().unwrap_or(sent.body);
+    let (body, body_is_base64) = match std::str::from_utf8(kept) {
         Ok(text) => (text.to_owned(), false),
-        Err(_) => (STANDARD.encode(sent.body), true),
+        Err(_) => (STANDARD.encode(kept), true),
     };
     let said = Said::of(received);
     DeliveryRecord {
@@ -262,7 +287,7 @@ pub(super) fn record(
         first_at: None,
         from: None,
         method: sent.method.to_string(),
-        target: without_values(sent.target),
+        target: without_values(sent.target, sent.rest),
         headers: headers.collect(),
         headers_are_cut: false,
         body,
@@ -319,11 +344,7 @@ impl Said {
             }
             Received::Refused { refusal, secret } => Said {
                 verdict: DeliveryVerdict::Refused,
-                status: if refusal.because.is_unproven() {
-                    StatusCode::UNAUTHORIZED
-                } else {
-                    StatusCode::UNPROCESSABLE_ENTITY
-                },
+                status: self::status(refusal),
                 reason: Some(refusal.because.as_str().to_owned()),
                 detail: Some(refusal.detail.clone()),
                 proven: secret.is_some(),
@@ -342,9 +363,14 @@ impl Said {
     }
 }
 
-/// The target with the names of its parameters alone: a careless provider puts its secret there.
-fn without_values(target: &str) -> String {
-    let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
+/// The target with the names of its parameters alone: a careless provider puts its secret there, or behind the path.
+fn without_values(target: &str, rest: Option<&str>) -> String {
+    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    let path = match rest.and_then(|rest| path.strip_suffix(rest)) {
+        Some(path) => format!("{path}{REDACTED}"),
+        None => path.to_owned(),
+    };
+    let Some(query) = query else { return path };
     let names = query.split('&').map(|pair| match pair.split_once('=') {
         Some((name, _)) => format!("{name}={REDACTED}"),
         None => REDACTED.to_owned(),
@@ -364,7 +390,9 @@ mod tests {
             ("/hooks/a?secret", "/hooks/a?[redacted]"),
             ("/hooks/a?", "/hooks/a?[redacted]"),
         ] {
-            assert_eq!(without_values(target), kept);
+            assert_eq!(without_values(target, None), kept);
         }
+        assert_eq!(without_values("/hooks/a/word", Some("word")), "/hooks/a/[redacted]");
+        assert_eq!(without_values("/hooks/a/word?x=word", Some("word")), "/hooks/a/[redacted]?x=[redacted]");
     }
 }

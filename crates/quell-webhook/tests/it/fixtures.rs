@@ -76,6 +76,7 @@ fn all_signed_fixtures_get_their_verdict() {
         };
         let endpoint = Endpoint {
             secrets: vec![scheme.secret(&manifest.secrets[&case.secret].value).unwrap()],
+            verify: Vec::new(),
             scheme,
             tolerance: Duration::from_secs(manifest.tolerance_seconds),
             public_url: None,
@@ -86,7 +87,8 @@ fn all_signed_fixtures_get_their_verdict() {
             headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
         let body = std::fs::read(folder.join(&case.request.body_file)).unwrap();
-        let delivery = Delivery { method: &Method::POST, target: "/", headers: &headers, body: &body };
+        let delivery =
+            Delivery { method: &Method::POST, target: "/", rest: None, headers: &headers, body: &body };
         let verdict = endpoint.verify(&delivery, case.now.unwrap_or(manifest.now));
         match (case.expect.verdict.as_str(), verdict) {
             ("accept", Ok(_)) => match endpoint.read(&delivery).unwrap() {

@@ -28,7 +28,8 @@ fn schemes() -> Vec<Arc<dyn Scheme>> {
 
 fn endpoint(scheme: &Arc<dyn Scheme>, secrets: Vec<Secret>) -> Endpoint {
     let tolerance = Duration::from_secs(300);
-    Endpoint { scheme: scheme.clone(), secrets, tolerance, public_url: None, rules: Rules::default() }
+    let (scheme, rules) = (scheme.clone(), Rules::default());
+    Endpoint { scheme, secrets, verify: Vec::new(), tolerance, public_url: None, rules }
 }
 
 fn signed(scheme: &Arc<dyn Scheme>, secret: &Secret, now: i64, body: &[u8]) -> HeaderMap {
@@ -40,7 +41,7 @@ fn signed(scheme: &Arc<dyn Scheme>, secret: &Secret, now: i64, body: &[u8]) -> H
 }
 
 fn verdict(endpoint: &Endpoint, headers: &HeaderMap, body: &[u8], now: i64) -> Result<usize, Because> {
-    let delivery = Delivery { method: &Method::POST, target: "/", headers, body };
+    let delivery = Delivery { method: &Method::POST, target: "/", rest: None, headers, body };
     endpoint.verify(&delivery, now).map_err(|refusal| refusal.because)
 }
 

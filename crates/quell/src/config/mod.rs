@@ -59,6 +59,7 @@ pub use chat::{
     Aggregation, CHAT, CHAT_FAILED, ChatModelSettings, ChatSettings, ChatTenant, MetaSettings, PromptSource,
     TwilioSettings, WatiSettings,
 };
+pub use endpoint::SERVER_PATHS;
 pub use error::{ConfigError, Place, SourceText};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
@@ -283,6 +284,10 @@ pub struct EndpointSettings {
     pub name: String,
     pub scheme: Arc<dyn Scheme>,
     pub secrets: Vec<SecretSource>,
+    /// Where the words are that prove a question before the first delivery.
+    pub verify: Vec<SecretSource>,
+    /// Where it is found besides `/hooks/NAME`.
+    pub path: Option<String>,
     /// How far the time in a signature may be from ours.
     pub tolerance: Duration,
     pub public_url: Option<String>,

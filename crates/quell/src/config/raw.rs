@@ -282,27 +282,39 @@ pub struct ScheduleConfig {
     pub tenant: Option<Written<String>>,
 }
 
-/// `[endpoints.NAME]`: `POST /hooks/NAME` of the server. The name has at most 64 characters of `a-z`, `0-9`, `.`, `_` and
+/// `[endpoints.NAME]`: `POST /hooks/NAME` of the server, and of its `path` where it has one. The name has at most 64 characters of `a-z`, `0-9`, `.`, `_` and
 /// `-`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EndpointConfig {
     /// How the sender proves itself: `"standard"` (Standard Webhooks), `"github"`, `"stripe"`, `"slack"`, `"hmac"` (another
-    /// HMAC-SHA256 over the body), `"bearer"` (a token), `"none"`. Required.
+    /// HMAC-SHA256 over the body), `"bearer"` (a token), `"none"`; of the chat `"wati"`, `"twilio"` and `"meta"`. Required.
     pub scheme: Option<Written<String>>,
     /// A file with the secret and nothing else, or a list of them: any of them will do, so a secret is changed by naming
     /// both for a while.
     pub secret_file: Option<Written<OneOrMany>>,
     /// An environment variable with the secret, or a list of them.
     pub secret_env: Option<Written<OneOrMany>>,
-    /// The queue of the events; it must be in this file. Required.
+    /// For `meta`: a file with the word that Meta is told beside the address, and asks with before its first delivery; or a
+    /// list of them. Default: none, and such a question is refused.
+    pub verify_token_file: Option<Written<OneOrMany>>,
+    /// The same from an environment variable, or a list of them.
+    pub verify_token_env: Option<Written<OneOrMany>>,
+    /// A second address of the endpoint, such as `"/webhook"`, besides `/hooks/NAME`; for senders whose address cannot be
+    /// changed. It must be no path of the server or of another endpoint. Default: none.
+    pub path: Option<Written<String>>,
+    /// The queue of the events; it must be in this file. Default `"chat"` for `wati`, `twilio` and `meta`, else required.
     pub queue: Option<Written<String>>,
     /// Where the key stands: a JSON pointer (`"/repository/full_name"`), a header (`"header:X-Shop"`) or a fixed text
-    /// (`"text:everyone"`); of a list the first that finds something. Required.
+    /// (`"text:everyone"`); of a list the first that finds something. Required, but for `wati`, `twilio` and `meta`, which
+    /// know their customers and have none of `key`, `id`, `payload`, `headers` and `unkeyed`.
     pub key: Option<Written<OneOrMany>>,
     /// Where the id of the event stands, in the same way; `"none"` for no id. A known id is not stored twice. Default: that of
     /// the scheme (`header:webhook-id`, `header:x-github-delivery`, `/id` of Stripe, `/event_id` of Slack), else none.
     pub id: Option<Written<String>>,
+    /// For `wati`, `twilio` and `meta`: the name of a conversation, so that the same customer has one for each flow.
+    /// Default: none.
+    pub flow: Option<Written<String>>,
     /// Which part of the body is the payload, as a JSON pointer. Default: all of it.
     pub payload: Option<Written<String>>,
     /// The tenant of the events. Default: none.
@@ -324,7 +336,7 @@ pub struct EndpointConfig {
     /// For `hmac`: a header with the time in seconds; then `TIME.BODY` is what is signed. Default: none, and the body alone is
     /// signed.
     pub timestamp_header: Option<Written<String>>,
-    /// The address under which the provider knows this endpoint, for schemes that sign it.
+    /// The address under which the provider knows this endpoint, for schemes that sign it. Required for `twilio`.
     pub public_url: Option<Written<String>>,
     /// For `"none"`: take what anybody sends on an address that other machines can reach. Default `false`.
     pub allow_unsigned: Option<Written<bool>>,

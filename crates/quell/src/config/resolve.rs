@@ -15,7 +15,7 @@ use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
 use super::chat::{CHAT, CHAT_FAILED, attach_chat, check_endpoint, resolve_chat};
-use super::endpoint::resolve_endpoint;
+use super::endpoint::{resolve_endpoint, same_path};
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
 use super::queue::{QueueSources, TRANSCRIPTS, resolve_queue};
@@ -137,6 +137,7 @@ impl Settings {
             let name = r.named(key);
             let endpoint = resolve_endpoint(&mut r, &name, endpoint, &queues, schemes)?;
             check_endpoint(&r, &name, &endpoint, chat.as_ref())?;
+            same_path(&r, &name, &endpoint, &endpoints)?;
             endpoints.push(Arc::new(endpoint));
         }
         let (default_queue, special) = match (has_file, input.flags.handler) {

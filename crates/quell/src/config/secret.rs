@@ -32,13 +32,24 @@ pub(super) fn resolve_secrets(
     files: Option<Written<OneOrMany>>,
     names: Option<Written<OneOrMany>>,
 ) -> Result<Vec<SecretSource>, ConfigError> {
+    resolve_secrets_of(r, path, "secret", files, names)
+}
+
+/// The same of settings with another name, such as `verify_token_file` and `verify_token_env`.
+pub(super) fn resolve_secrets_of(
+    r: &mut Resolver<'_>,
+    path: &impl Fn(&str) -> String,
+    setting: &str,
+    files: Option<Written<OneOrMany>>,
+    names: Option<Written<OneOrMany>>,
+) -> Result<Vec<SecretSource>, ConfigError> {
     let mut sources = Vec::new();
     if let Some(written) = files {
         let found = r.placed(written);
         if found.value.0.is_empty() || found.value.0.iter().any(|file| file.trim().is_empty()) {
             return Err(r.error(&found, "a name of a file is missing"));
         }
-        r.note(path("secret_file"), found.value.to_string(), &found.origin);
+        r.note(path(&format!("{setting}_file")), found.value.to_string(), &found.origin);
         sources.extend(found.value.0.iter().map(|file| SecretSource::File(PathBuf::from(file))));
     }
     if let Some(written) = names {
@@ -51,7 +62,7 @@ pub(super) fn resolve_secrets(
         if found.value.0.is_empty() {
             return Err(r.error(&found, "a name of a variable is missing"));
         }
-        r.note(path("secret_env"), found.value.to_string(), &found.origin);
+        r.note(path(&format!("{setting}_env")), found.value.to_string(), &found.origin);
         sources.extend(found.value.0.iter().map(|name| SecretSource::Env(name.clone())));
     }
     Ok(sources)

@@ -38,7 +38,8 @@ pub(super) fn tell(
         say("http", format!("http://{} takes events in and hands work out", http.address()));
         say("", format!("{} is the dashboard", format!("http://{pages}/").cyan()));
         for (place, endpoint) in settings.endpoints.iter().enumerate() {
-            let url = format!("http://{}/hooks/{}", http.address(), endpoint.name);
+            let path = endpoint.path.clone().unwrap_or_else(|| format!("/hooks/{}", endpoint.name));
+            let url = format!("http://{}{path}", http.address());
             let (scheme, proof) = (endpoint.scheme.name(), endpoint.scheme.proof().as_str());
             let text = format!("{url} ({scheme}, {proof}) into {}", endpoint.queue);
             say(if place == 0 { "hooks" } else { "" }, text);
