@@ -11,6 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
@@ -132,6 +133,63 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
+/// An answer whose head is there and whose body is read as it comes.
+#[derive(Debug)]
+pub struct Opened {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    response: reqwest::Response,
+    max: usize,
+    room: usize,
+    excess: Excess,
+}
+
+impl Opened {
+    /// The next piece of the body; nothing at its end. The pieces are decompressed ones, so the cap holds for what a
+    /// reader may keep in memory.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, CallError> {
+        let refuse = self.excess == Excess::Refuse;
+        if refuse && self.announced() > self.max {
+            return Err(CallError::TooLarge { max: self.max });
+        }
+        // Whoever drops the rest does not wait for it either.
+        if !refuse && self.room == 0 {
+            return Ok(None);
+        }
+        let Some(mut chunk) = self.response.chunk().await.map_err(reason)? else { return Ok(None) };
+        if chunk.len() > self.room && refuse {
+            return Err(CallError::TooLarge { max: self.max });
+        }
+        chunk.truncate(self.room);
+        self.room -= chunk.len();
+        Ok(Some(chunk))
+    }
+
+    /// All that is still to come, as one answer.
+    pub async fn whole(mut self) -> Result<Reply, CallError> {
+        let mut body = Vec::with_capacity(self.announced().min(self.max));
+        while let Some(chunk) = self.chunk().await? {
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Reply { status: self.status, headers: self.headers, body })
+    }
+
+    /// The first bytes of the body, for those to whom the rest says nothing more. What breaks off ends there.
+    pub(crate) async fn beginning(mut self, max: usize) -> Reply {
+        let mut body = Vec::new();
+        self.room = self.room.min(max);
+        self.excess = Excess::Drop;
+        while let Ok(Some(chunk)) = self.chunk().await {
+            body.extend_from_slice(&chunk);
+        }
+        Reply { status: self.status, headers: self.headers, body }
+    }
+
+    fn announced(&self) -> usize {
+        usize::try_from(self.response.content_length().unwrap_or(0)).unwrap_or(usize::MAX)
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -204,6 +262,12 @@ impl Http {
 
     /// Makes one request and reads its answer. Any status is an answer.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        self.open(call).await?.whole().await
+    }
+
+    /// Makes one request, whose answer is read piece by piece while it comes. The time limit of the call covers all of it;
+    /// dropping the answer closes the connection.
+    pub async fn open(&self, call: Call) -> Result<Opened, CallError> {
         let admitted = self.guard.admit(&call.url)?;
         let client = if admitted.listed { &self.listed } else { &self.checked };
         let request = client.request(call.method, admitted.url.clone()).headers(call.headers).body(call.body);
@@ -218,8 +282,8 @@ impl Http {
             self.guard.address(address).map_err(|Forbidden { why }| Refused::Address { address, why })?;
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-        let body = self.read(response, call.excess).await?;
-        Ok(Reply { status, headers, body })
+        let max = self.body_bytes_max;
+        Ok(Opened { status, headers, response, max, room: max, excess: call.excess })
     }
 
     /// Judges a URL without asking anybody: what a caller checks before it spends a token.
@@ -231,26 +295,6 @@ impl Http {
     #[must_use]
     pub fn meaning(&self, url: &str) -> Http {
         Http { guard: self.guard.meaning(url), ..self.clone() }
-    }
-
-    /// The chunks are decompressed ones, so the cap holds for what is kept in memory.
-    async fn read(&self, mut response: reqwest::Response, excess: Excess) -> Result<Vec<u8>, CallError> {
-        let (max, refuse) = (self.body_bytes_max, excess == Excess::Refuse);
-        let announced = usize::try_from(response.content_length().unwrap_or(0)).unwrap_or(usize::MAX);
-        if announced > max && refuse {
-            return Err(CallError::TooLarge { max });
-        }
-        let mut body = Vec::with_capacity(announced.min(max));
-        // Whoever drops the rest does not wait for it either.
-        while refuse || body.len() < max {
-            let Some(chunk) = response.chunk().await.map_err(reason)? else { break };
-            let room = max - body.len();
-            if chunk.len() > room && refuse {
-                return Err(CallError::TooLarge { max });
-            }
-            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        }
-        Ok(body)
     }
 }
 
@@ -283,10 +327,11 @@ fn reason(error: reqwest::Error) -> CallError {
     }
     let error = error.without_url();
     let text = whole(&error);
-    if error.is_timeout() {
-        CallError::TimedOut(text)
-    } else if error.is_connect() {
+    if error.is_connect() {
+        // Nothing was sent, whether it was refused or took too long.
         CallError::Connect(text)
+    } else if error.is_timeout() {
+        CallError::TimedOut(text)
     } else if error.is_builder() {
         CallError::Invalid(text)
     } else {

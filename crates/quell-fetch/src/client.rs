@@ -11,6 +11,9 @@
 //! 5. The breaker. Every request is reported by itself, as fine or as the source's fault: a time-out, a lost connection,
 //!    429 and 5xx are its fault, any other answer is an answer.
 //!
+//! [`Fetcher::open`] does the same for an answer that is read while it comes, without the cache: the status tells a fault,
+//! and whether all is fine shows at the end, so that a source whose answers always break off is not taken for a good one.
+//!
 //! A run that made no request gives its token back; [`Fetcher::report`] is what its outcome says of the source.
 //!
 //! A handler whose future is dropped while it fetches leaves its flight behind; it ends by itself after half a minute.
@@ -19,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
@@ -29,7 +33,7 @@ use quell_core::source::{Because, FaultKind, SourceFault, SourceReport, SourceVe
 use quell_core::store::{SourceAction, SourceAnswer, SourceRequest, Store};
 
 use crate::cache::{Kept, key_of};
-use crate::call::{Call, CallError, Http, Reply};
+use crate::call::{Call, CallError, Http, Opened, Reply};
 use crate::clock;
 use crate::guard::Refused;
 
@@ -53,6 +57,9 @@ const FLIGHT_WAIT_MAX: Duration = limits::CACHE_FLIGHT.saturating_mul(2);
 /// A source that says "again at once" after a fault is left alone for this long.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
+/// How much of an answer that tells a fault is kept with the error: enough for what a source says of its reasons.
+const FAULT_BODY_BYTES_MAX: usize = 64 * 1024;
+
 /// Tasks of one run that want the same answer take turns; two keys that share a turn only wait for each other.
 const TURNS: usize = 16;
 
@@ -64,7 +71,12 @@ pub enum FetchError {
     Own(CallError),
     /// The source's: it has been reported.
     #[error("{text}")]
-    Fault { fault: SourceFault, text: String },
+    Fault {
+        fault: SourceFault,
+        text: String,
+        /// What it answered, if it did: 429 or 5xx, with the beginning of the body.
+        reply: Option<Box<Reply>>,
+    },
     /// No further token within a second; the source will have one at this moment at the earliest.
     #[error("no further request before {until}: the source {}", because.phrase())]
     NoToken { until: Timestamp, because: Because },
@@ -154,6 +166,24 @@ impl Fetcher {
         match key_of(&call, &url).filter(|_| self.governed) {
             Some(key) => self.cached(&key, &call).await,
             None => Ok(fetched(self.request(&call).await?, Origin::Source)),
+        }
+    }
+
+    /// Makes a request whose answer is read while it comes; never from the cache, and never kept. Dropping the answer
+    /// closes the connection, and says nothing of the source.
+    pub async fn open(&self, call: Call) -> Result<Streamed<'_>, FetchError> {
+        self.http.admit(&call.url)?;
+        let prepaid = self.spend().await?;
+        let opened = match self.http.open(call).await {
+            Ok(opened) => opened,
+            Err(error) => return Err(self.unanswered(error, prepaid).await),
+        };
+        match verdict_of(opened.status, &opened.headers, clock::wall()) {
+            SourceVerdict::Fine => Ok(Streamed { fetcher: self, opened, told: false }),
+            SourceVerdict::Fault(fault) => {
+                self.tell(SourceVerdict::Fault(fault)).await?;
+                Err(faulty(fault, opened.beginning(FAULT_BODY_BYTES_MAX).await))
+            }
         }
     }
 
@@ -279,25 +309,40 @@ impl Fetcher {
 
     /// Limiter, request, breaker.
     async fn request(&self, call: &Call) -> Result<Reply, FetchError> {
+        let prepaid = self.spend().await?;
+        let reply = match self.http.call(call.clone()).await {
+            Ok(reply) => reply,
+            Err(error) => return Err(self.unanswered(error, prepaid).await),
+        };
+        let verdict = verdict_of(reply.status, &reply.headers, clock::wall());
+        self.tell(verdict).await?;
+        match verdict {
+            SourceVerdict::Fine => Ok(reply),
+            SourceVerdict::Fault(fault) => Err(faulty(fault, reply)),
+        }
+    }
+
+    /// Takes the right to one request and counts it, before it is sent: a handler that is stopped meanwhile has used its
+    /// token. True when the claim had paid for it.
+    async fn spend(&self) -> Result<bool, FetchError> {
         let prepaid = self.take().await?;
-        // Counted before it is sent: a handler that is stopped meanwhile has used its token.
         self.made.fetch_add(1, Ordering::SeqCst);
-        let result = self.http.call(call.clone()).await;
-        let Some(verdict) = verdict_of(&result, clock::wall()) else {
-            // Nothing was sent.
+        Ok(prepaid)
+    }
+
+    /// What it means that there is no answer: it is reported, unless nothing was sent.
+    async fn unanswered(&self, error: CallError, prepaid: bool) -> FetchError {
+        let Some(verdict) = verdict_without(&error) else {
             self.made.fetch_sub(1, Ordering::SeqCst);
             self.prepaid.fetch_or(prepaid, Ordering::SeqCst);
-            return result.map_err(FetchError::Own);
+            return FetchError::Own(error);
         };
-        self.tell(verdict).await?;
-        match (verdict, result) {
-            (SourceVerdict::Fine, result) => result.map_err(FetchError::Own),
-            (SourceVerdict::Fault(fault), Ok(reply)) => {
-                Err(FetchError::Fault { fault, text: format!("the source answered {}", reply.status) })
-            }
-            (SourceVerdict::Fault(fault), Err(error)) => {
-                Err(FetchError::Fault { fault, text: error.to_string() })
-            }
+        if let Err(lost) = self.tell(verdict).await {
+            return lost;
+        }
+        match verdict {
+            SourceVerdict::Fine => FetchError::Own(error),
+            SourceVerdict::Fault(fault) => FetchError::Fault { fault, text: error.to_string(), reply: None },
         }
     }
 
@@ -343,6 +388,53 @@ impl Fetcher {
     }
 }
 
+/// An answer that is read while it comes. Any status but 429 and 5xx is one.
+pub struct Streamed<'a> {
+    fetcher: &'a Fetcher,
+    opened: Opened,
+    /// The source has its verdict.
+    told: bool,
+}
+
+impl Streamed<'_> {
+    pub fn status(&self) -> StatusCode {
+        self.opened.status
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        &self.opened.headers
+    }
+
+    /// The next piece; nothing at the end, which is when the source is told to be fine. One that breaks off or takes too
+    /// long is its fault.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, FetchError> {
+        match self.opened.chunk().await {
+            Ok(Some(chunk)) => Ok(Some(chunk)),
+            Ok(None) => {
+                self.fine().await?;
+                Ok(None)
+            }
+            Err(error) if self.told => Err(FetchError::Own(error)),
+            Err(error) => {
+                self.told = true;
+                Err(self.fetcher.unanswered(error, false).await)
+            }
+        }
+    }
+
+    /// For a reader that has all it wants before the end.
+    pub async fn enough(mut self) -> Result<(), FetchError> {
+        self.fine().await
+    }
+
+    async fn fine(&mut self) -> Result<(), FetchError> {
+        if std::mem::replace(&mut self.told, true) {
+            return Ok(());
+        }
+        self.fetcher.tell(SourceVerdict::Fine).await
+    }
+}
+
 /// What a look into the cache says.
 enum Recalled {
     Answer(Reply),
@@ -380,22 +472,33 @@ fn bearable(answer: Result<SourceAnswer, StoreError>) -> Result<(), FetchError> 
     }
 }
 
-/// What a request has shown of its source; none when nothing was sent.
-fn verdict_of(result: &Result<Reply, CallError>, now: SystemTime) -> Option<SourceVerdict> {
+/// The error of an answer that tells a fault.
+fn faulty(fault: SourceFault, mut reply: Reply) -> FetchError {
+    reply.body.truncate(FAULT_BODY_BYTES_MAX);
+    let text = format!("the source answered {}", reply.status);
+    FetchError::Fault { fault, text, reply: Some(Box::new(reply)) }
+}
+
+/// What an answer has shown of its source.
+fn verdict_of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> SourceVerdict {
+    match SourceFault::of_status(status.as_u16()) {
+        Some(fault) => {
+            let retry_after = retry_after(headers, now);
+            SourceVerdict::Fault(SourceFault { retry_after, ..fault })
+        }
+        None => SourceVerdict::Fine,
+    }
+}
+
+/// What a request without an answer has shown of its source; none when nothing was sent.
+fn verdict_without(error: &CallError) -> Option<SourceVerdict> {
     let fault = |kind| SourceVerdict::Fault(SourceFault::new(kind));
-    match result {
-        Ok(reply) => Some(match SourceFault::of_status(reply.status.as_u16()) {
-            Some(fault) => {
-                let retry_after = retry_after(&reply.headers, now);
-                SourceVerdict::Fault(SourceFault { retry_after, ..fault })
-            }
-            None => SourceVerdict::Fine,
-        }),
-        Err(CallError::TimedOut(_)) => Some(fault(FaultKind::TimeOut)),
-        Err(CallError::Connect(_) | CallError::Broken(_)) => Some(fault(FaultKind::Connection)),
+    match error {
+        CallError::TimedOut(_) => Some(fault(FaultKind::TimeOut)),
+        CallError::Connect(_) | CallError::Broken(_) => Some(fault(FaultKind::Connection)),
         // It did answer; that we do not want so much is not its fault.
-        Err(CallError::TooLarge { .. }) => Some(SourceVerdict::Fine),
-        Err(CallError::Refused(_) | CallError::Invalid(_)) => None,
+        CallError::TooLarge { .. } => Some(SourceVerdict::Fine),
+        CallError::Refused(_) | CallError::Invalid(_) => None,
     }
 }
 
@@ -462,16 +565,13 @@ mod tests {
 
     #[test]
     fn only_time_outs_lost_connections_429_and_5xx_are_the_sources_fault() {
-        let kind = |result: Result<Reply, CallError>| match verdict_of(&result, SystemTime::UNIX_EPOCH) {
+        let kind = |verdict: Option<SourceVerdict>| match verdict {
             Some(SourceVerdict::Fault(fault)) => Some(fault.kind),
             _ => None,
         };
         let status = |code| {
-            kind(Ok(Reply {
-                status: StatusCode::from_u16(code).unwrap(),
-                headers: HeaderMap::new(),
-                body: vec![],
-            }))
+            let status = StatusCode::from_u16(code).unwrap();
+            kind(Some(verdict_of(status, &HeaderMap::new(), SystemTime::UNIX_EPOCH)))
         };
         for code in [200, 204, 301, 304, 400, 401, 403, 404, 408, 410, 425, 428, 431] {
             assert_eq!(status(code), None, "{code}");
@@ -480,10 +580,11 @@ mod tests {
         for code in [500, 502, 503, 504, 599] {
             assert_eq!(status(code), Some(FaultKind::ServerError), "{code}");
         }
-        assert_eq!(kind(Err(CallError::TimedOut(String::new()))), Some(FaultKind::TimeOut));
-        assert_eq!(kind(Err(CallError::Connect(String::new()))), Some(FaultKind::Connection));
-        assert_eq!(kind(Err(CallError::Broken(String::new()))), Some(FaultKind::Connection));
-        assert_eq!(kind(Err(CallError::TooLarge { max: 1 })), None);
-        assert_eq!(verdict_of(&Err(CallError::Invalid(String::new())), SystemTime::UNIX_EPOCH), None);
+        let without = |error: CallError| kind(verdict_without(&error));
+        assert_eq!(without(CallError::TimedOut(String::new())), Some(FaultKind::TimeOut));
+        assert_eq!(without(CallError::Connect(String::new())), Some(FaultKind::Connection));
+        assert_eq!(without(CallError::Broken(String::new())), Some(FaultKind::Connection));
+        assert_eq!(without(CallError::TooLarge { max: 1 }), None);
+        assert_eq!(verdict_without(&CallError::Invalid(String::new())), None);
     }
 }

@@ -32,9 +32,10 @@ mod clock;
 mod guard;
 
 pub use call::{
-    BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Call, CallError, Excess, Http, HttpSettings, Reply, USER_AGENT,
+    BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Call, CallError, Excess, Http, HttpSettings, Opened, Reply,
+    USER_AGENT,
 };
-pub use client::{FetchError, Fetched, Fetcher, Origin, retry_after};
+pub use client::{FetchError, Fetched, Fetcher, Origin, Streamed, retry_after};
 pub use guard::{
     Admitted, Allow, BadAllow, Forbidden, Guard, GuardedNames, Refused, SystemNames, URL_BYTES_MAX, verdict,
 };

@@ -9,5 +9,6 @@ mod forbidden;
 mod guard;
 mod names;
 mod server;
+mod stream;
 mod tls;
 mod world;
