@@ -13,6 +13,7 @@ pub mod cron;
 pub mod error;
 pub mod event;
 pub mod inspect;
+pub mod keys;
 pub mod lane;
 pub mod lease;
 pub mod lifecycle;

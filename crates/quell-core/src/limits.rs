@@ -137,6 +137,10 @@ pub const SHELF_DOCUMENTS_MAX: usize = 10_000;
 pub const SHELF_TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Documents that are over and that one sweep removes.
 pub const SHELF_SWEEP_STEP: usize = 1_000;
+/// Applications are named by programmers.
+pub const APPLICATION_NAME_BYTES_MAX: usize = 32;
+/// Names of keys are made of ids and keys of lanes, several at a time.
+pub const APPLICATION_KEY_BYTES_MAX: usize = 1_024;
 /// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^13 restores
 /// fit below 2^53.
 pub const EPOCH_JUMP: u64 = 1 << 40;

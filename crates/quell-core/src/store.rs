@@ -17,6 +17,7 @@ use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
 use crate::event::{AppendPolicy, EventId, Key, LaneKey, NewEvent, Payload, QueueName, SourceName, Tenant};
 use crate::inspect::{Inspect, Inspected};
+use crate::keys::Keys;
 use crate::lane::{Beat, Met, Notify, RunRules, Settlement};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
@@ -87,6 +88,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tables of applications in the same database, if the store has any.
     fn tables(self: Arc<Self>) -> Option<Arc<dyn Tables>> {
+        None
+    }
+
+    /// Keys of applications in the same Redis, if the store is one. No store has both.
+    fn keys(self: Arc<Self>) -> Option<Arc<dyn Keys>> {
         None
     }
 }

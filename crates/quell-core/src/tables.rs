@@ -7,7 +7,7 @@
 //! and `text`; what is true or false is 0 or 1.
 //!
 //! A store without tables (Redis, memory) has none to give ([`Store::tables`](crate::store::Store::tables)), and an
-//! application that needs them says so when it starts.
+//! application that needs them says so when it starts. On Redis there are [`keys`](crate::keys) instead.
 
 use std::borrow::Cow;
 

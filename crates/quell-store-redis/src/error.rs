@@ -64,6 +64,21 @@ pub(crate) fn at_apply(error: &RedisError, place: &str) -> StoreError {
     }
 }
 
+/// What a script of an application says itself, or what Redis says of it. Nothing for what any script could meet.
+pub(crate) fn of_application(error: &RedisError, application: &str) -> Option<StoreError> {
+    match error.code()? {
+        "CONFLICT" => {
+            let said = error.detail().unwrap_or("somebody else was first");
+            Some(StoreError::new(ErrorKind::Conflict, format!("{application}: {said}")))
+        }
+        "ERR" | "WRONGTYPE" => {
+            let text = format!("Redis refuses a script of {application}: {}", said(error));
+            Some(StoreError::new(ErrorKind::Invalid, text))
+        }
+        _ => None,
+    }
+}
+
 /// The server is somewhere else, or is no Redis.
 pub(crate) fn not_reached(error: &RedisError, place: &str) -> StoreError {
     let said = said(error);

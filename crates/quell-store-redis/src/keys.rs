@@ -28,6 +28,7 @@
 //! | `answer:<source>`, `over:<source>`, `kept:<source>` | hash of kept answers; by when they are over; those with a value by when they expire |
 //! | `over` | sources by when their first answer is over |
 //! | `document:<shelf>`, `lapse:<shelf>` | hash of the documents on a shelf, each with its version; those that expire by when they do |
+//! | `app:<application>:<name>` | data of an application, of whatever kind it chooses (`application.rs`) |
 
 use quell_core::aside::Aside;
 use quell_core::event::{LaneKey, QueueName, SourceName, Tenant};
@@ -88,6 +89,11 @@ impl Keys {
 
     pub(crate) fn lapses(&self, shelf: Shelf) -> String {
         format!("{}lapse:{}", self.base, shelf.as_str())
+    }
+
+    /// What all names of an application begin with.
+    pub(crate) fn application(&self, application: &str) -> String {
+        format!("{}app:{application}:", self.base)
     }
 
     pub(crate) fn kept(&self, source: SourceId) -> String {

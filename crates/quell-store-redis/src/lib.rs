@@ -4,7 +4,8 @@
 //! (`lua/apply.lua`) looks whether they are still the same and writes everything at once, or nothing. Follow one request:
 //! [`RedisStore`] → `quell_store_rows` → `tx.rs` (what was read) → `find.rs` (what belongs to it) → `apply.rs` (what is
 //! written). Names of keys are in `keys.rs`, the form of values in `rows.rs`, the connection in `link.rs`, the numbers that
-//! a process sets apart in `numbers.rs`, turns on sources in `turns.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`.
+//! a process sets apart in `numbers.rs`, turns on sources in `turns.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`,
+//! data of applications to `application.rs`.
 //!
 //! As durable as the server is set up to be: its settings are read back when the store is opened, and a server that could
 //! lose accepted events without a word is refused (`settings.rs`). A server that was restarted, or has taken over from
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use quell_core::error::StoreResult;
 use quell_core::inspect::{Inspect, Inspected};
+use quell_core::keys::Keys;
 use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, ExtendRequest,
@@ -23,6 +25,7 @@ use quell_core::store::{
 };
 use quell_store_rows::RowStore;
 
+mod application;
 mod apply;
 mod clock;
 mod copy;
@@ -133,5 +136,9 @@ impl Store for RedisStore {
 
     fn description(&self) -> Description {
         self.rows.description()
+    }
+
+    fn keys(self: Arc<Self>) -> Option<Arc<dyn Keys>> {
+        Some(self)
     }
 }

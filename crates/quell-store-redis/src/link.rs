@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::clock::instant;
-use crate::error::{at_apply, not_done, not_reached, strange};
+use crate::error::{at_apply, not_done, not_reached, of_application, strange};
 use crate::keys::Keys;
 use crate::options::Options;
 use crate::reply;
@@ -74,11 +74,18 @@ struct Now {
 
 /// What is known of a call that did not get its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
+pub(crate) enum Call {
     /// It may be repeated: it reads, or reserves.
     Harmless,
     /// It ends a transaction.
     Ends,
+}
+
+/// A script that is not the store's own: whose it is, and what a server that does not know it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign<'a> {
+    pub(crate) application: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl Link {
@@ -121,12 +128,23 @@ impl Link {
 
     /// Calls a script that reads or reserves: without an answer it is called once more.
     pub(crate) async fn read(&self, line: For, call: &Cmd) -> StoreResult<Value> {
-        self.call(line, call, Call::Harmless).await
+        self.call(line, call, Call::Harmless, None).await
     }
 
     /// Calls the script that ends a transaction: without an answer nobody knows.
     pub(crate) async fn end(&self, call: &Cmd) -> StoreResult<Value> {
-        self.call(For::Transactions, call, Call::Ends).await
+        self.call(For::Transactions, call, Call::Ends, None).await
+    }
+
+    /// Calls a script of an application.
+    pub(crate) async fn run(
+        &self,
+        line: For,
+        call: &Cmd,
+        kind: Call,
+        script: Foreign<'_>,
+    ) -> StoreResult<Value> {
+        self.call(line, call, kind, Some(script)).await
     }
 
     /// Plain commands, answered together.
@@ -147,7 +165,15 @@ impl Link {
         }
     }
 
-    async fn call(&self, line: For, call: &Cmd, kind: Call) -> StoreResult<Value> {
+    async fn call(
+        &self,
+        line: For,
+        call: &Cmd,
+        kind: Call,
+        foreign: Option<Foreign<'_>>,
+    ) -> StoreResult<Value> {
+        let refusal =
+            |error: &RedisError| foreign.and_then(|script| of_application(error, script.application));
         let mut tries = 0;
         loop {
             tries += 1;
@@ -158,10 +184,19 @@ impl Link {
             };
             if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) && tries < 4 {
                 self.open(&mut connection).await?;
+                if let Some(script) = foreign {
+                    let mut load = redis::cmd("SCRIPT");
+                    load.arg("LOAD").arg(script.text);
+                    let failed = |e: RedisError| refusal(&e).unwrap_or_else(|| not_done(&e, &self.place));
+                    load.exec_async(&mut connection).await.map_err(failed)?;
+                }
                 continue;
             }
             let answered = error.code().is_some();
             self.lost(line, generation, &error);
+            if let Some(refused) = refusal(&error) {
+                return Err(refused);
+            }
             match kind {
                 Call::Ends => return Err(at_apply(&error, &self.place)),
                 Call::Harmless if answered || tries > 1 => return Err(not_done(&error, &self.place)),

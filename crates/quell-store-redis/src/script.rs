@@ -37,6 +37,10 @@ macro_rules! now {
 /// The only script that is sent as text, see there.
 pub(crate) const OPEN: &str = include_str!("../lua/open.lua");
 
+/// In front of the scripts of applications: of those that change something, and of those that only read.
+pub(crate) const APPLICATION_RUNS: &str = guarded!("application");
+pub(crate) const APPLICATION_READS: &str = script!("application");
+
 /// A script that is called by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {

@@ -27,7 +27,7 @@
 //! | [`redrive`], [`hands`], [`erase`] | the operator's hand |
 //! | [`aside`], [`carried`], [`schedules`] | events that are not in a lane yet: delayed, brought by an end, by the calendar |
 //! | [`shelf`] | small documents beside the lanes |
-//! | [`tables`] | tables of applications, on stores that have them |
+//! | [`tables`], [`keys`] | data of applications, on stores that have them |
 //! | [`sources`] | outside parties with limits: rate, breaker, kept answers |
 //! | [`steps`], [`unknowns`] | what an attempt remembers; requests repeated because their answer was lost |
 //! | [`priority`], [`options`] | what a sender may ask for beside its event |
@@ -63,6 +63,7 @@ pub mod hands;
 pub mod histories;
 pub mod holes;
 pub mod inspect;
+pub mod keys;
 pub mod options;
 pub mod pitfalls;
 pub mod priority;
@@ -102,6 +103,11 @@ pub trait World: Send + Sync {
 
     /// True when applications can have tables in it.
     fn has_tables(&self) -> bool {
+        false
+    }
+
+    /// True when applications can have keys in it.
+    fn has_keys(&self) -> bool {
         false
     }
 

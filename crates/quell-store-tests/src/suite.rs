@@ -530,6 +530,21 @@ macro_rules! store_suite {
                 a_migration_that_fails_leaves_nothing
             }
         }
+        $crate::promises! { keys
+            run {
+                a_store_has_keys_or_says_that_it_has_none
+                values_come_back_as_they_were_passed
+                what_a_script_wrote_survives_a_restart
+                a_script_tells_the_time_of_the_store
+                of_many_who_change_a_key_on_a_condition_exactly_one_does
+                applications_do_not_see_one_another
+                names_beyond_the_applications_own_are_refused
+                a_script_that_is_wrong_is_refused_and_so_is_its_answer
+                a_read_changes_nothing
+                a_sealed_store_is_read_and_not_changed
+                the_store_itself_is_not_disturbed
+            }
+        }
         $crate::promises! { steps
             run {
                 the_first_result_of_a_step_stays

@@ -70,6 +70,10 @@ impl World for PrefixWorld {
         Some(self.first())
     }
 
+    fn has_keys(&self) -> bool {
+        true
+    }
+
     fn clock_runs(&self) -> bool {
         true
     }

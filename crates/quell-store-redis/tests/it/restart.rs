@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use quell_core::error::{ErrorKind, StoreError};
 use quell_core::outcome::Verdict;
 use quell_core::store::{AppendRequest, SettleRequest, Store};
+use quell_core::tables::Cell;
 use quell_store_redis::{Options, RedisStore};
 use quell_store_tests::builders::{append_one, claim_request, event, settle, worker};
 use quell_store_tests::reads;
@@ -173,6 +174,32 @@ async fn while_the_server_is_away_calls_are_refused_and_then_served_again() {
     assert!(began.elapsed() < Duration::from_secs(15), "claims work again soon");
     assert_eq!(claimed.batches.len(), 1);
     settle(&*store, &claimed.batches[0], Verdict::Succeeded).await;
+}
+
+/// Counts in a key of an application.
+async fn counted(store: &Arc<RedisStore>) -> Result<Vec<Cell>, StoreError> {
+    let keys = store.clone().keys().expect("it has keys");
+    keys.run("shop", "return { redis.call('INCR', KEYS[1]) }", &["sold"], vec![]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_of_applications_are_told_again_to_a_server_that_has_forgotten_them() {
+    let mut server = Redis::start().expect("a server starts");
+    let store = opened(&server).await;
+    assert_eq!(counted(&store).await, Ok(vec![Cell::Int(1)]));
+    let mut connection =
+        redis::Client::open(server.url()).and_then(|c| c.get_connection()).expect("it answers");
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).expect("it forgets");
+    assert_eq!(counted(&store).await, Ok(vec![Cell::Int(2)]));
+    server.kill().expect("it can be killed");
+    let error = counted(&store).await.expect_err("nobody is there");
+    assert!(error.is_temporary(), "{error}");
+    server.start_again().expect("it starts again");
+    let answer = insisted!(counted(&store));
+    assert_eq!(answer, [Cell::Int(3)], "a call that nobody heard was not done");
+    // The server was opened on the way: the next number lies behind the jump.
+    let receipt = append_one(&*store, event("chat", "k")).await;
+    assert!(receipt.seq.is_some_and(|seq| seq > quell_core::limits::EPOCH_JUMP), "{receipt:?}");
 }
 
 fn copy(from: &Path, to: &Path) {
