@@ -116,7 +116,8 @@ impl Desk {
             DeskError::Invalid(format!("there is no account for {} in the configuration", known.channel))
         })?;
         if provider.fit(text) != text {
-            let problem = format!("it is longer than {} takes in one message; say it in parts", known.channel);
+            let problem =
+                format!("it is longer than {} takes in one message; say it in parts", known.channel);
             return Err(DeskError::Invalid(problem));
         }
         let id = self.new_id();
@@ -197,7 +198,10 @@ pub async fn meant(
         ..Default::default()
     };
     if crate::message::parts(who).is_some() {
-        let place = Place { tenant: tenant.cloned().unwrap_or_default(), key: who.to_owned() };
+        let place = Place {
+            tenant: tenant.cloned().unwrap_or_else(quell::quell_core::event::Tenant::none),
+            key: who.to_owned(),
+        };
         if let Ok(found) = desk.find(&place).await {
             return Ok(vec![found]);
         }

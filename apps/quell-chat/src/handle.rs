@@ -17,7 +17,7 @@ use quell::fetch::{FetchError, Fetcher, Http};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreError;
 use quell::quell_core::event::Event;
-use quell::quell_core::source::{Because, FaultKind, SourceFault, SourceVerdict};
+use quell::quell_core::source::{Because, FaultKind, SourceFault, SourceReport, SourceVerdict};
 use quell::{DuringRun, Engine, Handler, Hold, Outcome, Run, RunError, StepOnce};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -29,7 +29,7 @@ use crate::join::join;
 use crate::live::{Live, Tenant};
 use crate::message::Message;
 use crate::model::{self, Answer, ModelError, Usage};
-use crate::provider::{Reconciled, Recipient, Sending};
+use crate::provider::{Recipient, Reconciled, Sending};
 
 /// Tries to send one reply; each that may be followed by another has certainly sent nothing.
 const SEND_TRIES: u32 = 8;
@@ -122,8 +122,11 @@ impl Handler for Answers {
             Err(Stop::With(outcome)) => *outcome,
             Err(Stop::Run(error)) => Outcome::retry(error.to_string()),
         };
-        // Outcomes of the model's own faults say already what they mean for its source.
-        fetcher.finish(outcome)
+        match outcome.source == SourceReport::default() {
+            true => fetcher.finish(outcome),
+            // What the fetcher made of an error says already what it means for the source.
+            false => outcome,
+        }
     }
 }
 
@@ -160,7 +163,9 @@ impl Answers {
         // Somebody may have taken over while the model was thinking.
         let now = self.book.conversation(&burst.place()).await?;
         if now.is_some_and(|now| now.state == Voice::Human) {
-            self.book.record(&burst.conversation, &[burst.asked(), burst.withheld(self.engine.wall())]).await?;
+            self.book
+                .record(&burst.conversation, &[burst.asked(), burst.withheld(self.engine.wall())])
+                .await?;
             return Ok(with_usage(burst.ended("human", None), &said));
         }
         let outcome = self.reply(&burst, &text).await?;
@@ -168,13 +173,15 @@ impl Answers {
     }
 
     async fn burst<'a>(&self, run: &'a Run, tenant: Arc<Tenant>) -> Result<Burst<'a>, Stop> {
-        let messages = run.events().iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Outcome::failed)?;
+        let messages =
+            run.events().iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Outcome::failed)?;
         let text = join(&messages, tenant.settings.aggregation);
         let place = Place { tenant: run.tenant().clone(), key: run.key().to_string() };
         let mut conversation = match self.book.conversation(&place).await? {
             Some(known) => known,
-            None => Conversation::begun(&place, run.batch().first_at)
-                .ok_or_else(|| Outcome::failed(format!("{:?} is not the key of a conversation", place.key)))?,
+            None => Conversation::begun(&place, run.batch().first_at).ok_or_else(|| {
+                Outcome::failed(format!("{:?} is not the key of a conversation", place.key))
+            })?,
         };
         if let Some((_, last)) = messages.last() {
             conversation.customer.clone_from(&last.customer);
@@ -189,7 +196,10 @@ impl Answers {
         if !burst.tenant.settings.typing_indicator {
             return;
         }
-        let Some(message_id) = burst.messages.last().and_then(|(_, message)| message.message_id.clone()) else { return };
+        let Some(message_id) = burst.messages.last().and_then(|(_, message)| message.message_id.clone())
+        else {
+            return;
+        };
         let (tenant, http) = (burst.tenant.clone(), self.http.clone());
         let (channel, to) = (burst.conversation.channel, burst.recipient());
         tokio::spawn(async move {
@@ -252,7 +262,10 @@ impl Answers {
         for number in 1..=SEND_TRIES {
             let name = format!("send-{number}");
             let mut fresh = None;
-            let tried = burst.run.step_once(&name, || self.send(burst, governed.as_ref(), &name, text, &mut fresh)).await?;
+            let tried = burst
+                .run
+                .step_once(&name, || self.send(burst, governed.as_ref(), &name, text, &mut fresh))
+                .await?;
             let tried = match tried {
                 StepOnce::Done(tried) => tried,
                 // The process that meant to send it is gone.
@@ -324,9 +337,7 @@ impl Answers {
             Sending::NotSent { why, again, .. } => {
                 (Tried::NotSent { why, again: again.is_some() }, again.flatten())
             }
-            Sending::Unknown { why } => {
-                (Tried::Unknown { why, at: self.engine.wall().as_millis() }, None)
-            }
+            Sending::Unknown { why } => (Tried::Unknown { why, at: self.engine.wall().as_millis() }, None),
         };
         *fresh = Some(after);
         Ok(tried)
@@ -478,7 +489,7 @@ fn verdict(sending: &Sending) -> SourceVerdict {
         Sending::Unknown { .. } => true,
     };
     match is_fault {
-        true => SourceVerdict::Fault(SourceFault { kind: FaultKind::Unavailable, retry_after: None }),
+        true => SourceVerdict::Fault(SourceFault { kind: FaultKind::Other, retry_after: None }),
         false => SourceVerdict::Fine,
     }
 }

@@ -53,7 +53,8 @@ pub fn words(message: &Message) -> String {
 /// What stands for something that is no text.
 fn placeholder(message: &Message) -> Option<String> {
     if let Some(place) = &message.location {
-        let named: Vec<&str> = [&place.name, &place.address].into_iter().flatten().map(String::as_str).collect();
+        let named: Vec<&str> =
+            [&place.name, &place.address].into_iter().flatten().map(String::as_str).collect();
         let named = if named.is_empty() { String::new() } else { format!("{}: ", named.join(", ")) };
         let (latitude, longitude) = (place.latitude, place.longitude);
         return Some(format!("[location: {named}https://maps.google.com/?q={latitude},{longitude}]"));
@@ -132,7 +133,8 @@ mod tests {
         );
         assert_eq!(media(Kind::Audio, None, Some("77"), None, None), "[voice message: media 77]");
         assert_eq!(media(Kind::Document, None, None, Some("bill.pdf"), None), "[document \"bill.pdf\"]");
-        let place = Location { latitude: 38.8977, longitude: -77.0365, name: Some("Shop".into()), address: None };
+        let place =
+            Location { latitude: 38.8977, longitude: -77.0365, name: Some("Shop".into()), address: None };
         let message = Message { location: Some(place), ..message(Kind::Location, None) };
         assert_eq!(words(&message), "[location: Shop: https://maps.google.com/?q=38.8977,-77.0365]");
     }
@@ -143,7 +145,9 @@ mod tests {
             (0..4_000).map(|n| text(n, &format!("€ message number {n} of a very long burst"))).collect();
         let joined = join(&long, Aggregation::Timed);
         assert!(joined.len() < JOINED_BYTES_MAX + 100, "{}", joined.len());
-        assert!(joined.starts_with("€ message number 0 ") && joined.ends_with("number 3999 of a very long burst"));
+        assert!(
+            joined.starts_with("€ message number 0 ") && joined.ends_with("number 3999 of a very long burst")
+        );
         assert!(joined.contains("characters of 4000 messages left out …]"), "it is marked");
     }
 }

@@ -97,7 +97,8 @@ fn read_prompt(source: &PromptSource) -> Result<String, String> {
         PromptSource::File(path) => path,
     };
     let shown = path.display();
-    let size = std::fs::metadata(path).map_err(|error| format!("the prompt {shown} cannot be read: {error}"))?.len();
+    let size =
+        std::fs::metadata(path).map_err(|error| format!("the prompt {shown} cannot be read: {error}"))?.len();
     if size > PROMPT_BYTES_MAX {
         return Err(format!("the prompt {shown} has {size} bytes, and {PROMPT_BYTES_MAX} are allowed"));
     }
@@ -121,9 +122,10 @@ impl Live {
         let next = Arc::new(ready(chat, env)?);
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let same = now.len() == next.len()
-            && now.iter().zip(&*next).all(|((name, before), (next_name, after))| {
-                name == next_name && before.is_same(after)
-            });
+            && now
+                .iter()
+                .zip(&*next)
+                .all(|((name, before), (next_name, after))| name == next_name && before.is_same(after));
         *now = next;
         Ok(!same)
     }

@@ -151,6 +151,11 @@ impl Provider {
         }
     }
 
+    /// Whether it can be asked what it has sent.
+    pub fn reconciles(&self) -> bool {
+        !matches!(self, Provider::Meta(_))
+    }
+
     /// Asks whether this text has been sent since then. A request that is still on its way is not on any list: leave it
     /// the time of a call before asking.
     pub async fn reconcile(&self, http: &Http, to: &Recipient, text: &str, since: Timestamp) -> Reconciled {

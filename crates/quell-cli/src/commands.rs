@@ -5,7 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod chat;
-mod check;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod dead;
 pub(crate) mod deliveries;

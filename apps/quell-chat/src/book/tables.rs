@@ -19,8 +19,7 @@ use crate::message::Channel;
 const APPLICATION: &str = "chat";
 const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001_conversations.sql")];
 
-const COLUMNS: &str =
-    "tenant, key, channel, customer, flow, name, address, state, reason, changed_at, first_at, last_at, preview";
+const COLUMNS: &str = "tenant, key, channel, customer, flow, name, address, state, reason, changed_at, first_at, last_at, preview";
 
 /// A conversation that is there keeps who answers in it, and what is not told anew.
 const UPSERT: &str = "INSERT INTO quell.chat_conversation AS known
