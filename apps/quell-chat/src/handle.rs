@@ -34,7 +34,7 @@ use crate::provider::{Recipient, Reconciled, Sending};
 /// Tries to send one reply; each that may be followed by another has certainly sent nothing.
 const SEND_TRIES: u32 = 8;
 /// How long after a try whose end is unknown the provider is asked: its lists are not always up to date.
-const RECONCILE_AFTER: Duration = Duration::from_secs(10);
+pub const RECONCILE_AFTER: Duration = Duration::from_secs(10);
 /// How long the typing indicator may take; nobody waits for it.
 const TYPING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,6 +45,8 @@ pub struct Answers {
     pub live: Arc<Live>,
     pub http: Http,
     pub chance: Chance,
+    /// See [`RECONCILE_AFTER`].
+    pub reconcile_after: Duration,
 }
 
 /// What the model said, as it is remembered.
@@ -357,7 +359,7 @@ impl Answers {
         let askable = provider.filter(|provider| provider.reconciles());
         if let Some(provider) = askable {
             let age = u64::try_from(self.engine.wall().as_millis().saturating_sub(at)).unwrap_or(0);
-            let wait = RECONCILE_AFTER.saturating_sub(Duration::from_millis(age));
+            let wait = self.reconcile_after.saturating_sub(Duration::from_millis(age));
             if fresh || !wait.is_zero() {
                 let text = format!("whether the reply was sent is unknown and will be asked: {why}");
                 return Ok(Some(Outcome::retry_after(wait.max(Duration::from_secs(1)), text)));

@@ -26,10 +26,54 @@ pub mod pages;
 pub mod provider;
 mod words;
 
-use quell::config::Settings;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quell::Engine;
+use quell::clock::Chance;
+use quell::config::{CHAT, CHAT_FAILED, HandlerSettings, Settings};
 use quell::fetch::{CallError, Guard, Http};
+use quell::quell_core::event::QueueName;
+use quell::worker::OwnHandler;
+
+use crate::book::Book;
+use crate::escalate::Escalates;
+use crate::handle::{Answers, RECONCILE_AFTER};
+use crate::live::Live;
 
 /// The client for models and providers, one for a whole process.
 pub fn client(settings: &Settings) -> Result<Http, CallError> {
     Http::new(Guard::new(settings.outbound.clone()), &model::http_settings())
+}
+
+/// The handlers of both queues, for a worker; of a queue that the configuration gives to somebody else there is none.
+pub fn handlers(
+    engine: &Engine,
+    book: &Arc<dyn Book>,
+    live: &Arc<Live>,
+    http: &Http,
+) -> BTreeMap<QueueName, OwnHandler> {
+    let answers = Answers {
+        engine: engine.clone(),
+        book: book.clone(),
+        live: live.clone(),
+        http: http.clone(),
+        chance: Chance::from_system(),
+        reconcile_after: RECONCILE_AFTER,
+    };
+    let escalates =
+        Escalates { engine: engine.clone(), book: book.clone(), live: live.clone(), http: http.clone() };
+    let own = |handler| OwnHandler { handler, time_limit: None };
+    let mut handlers = BTreeMap::new();
+    handlers.insert(queue(CHAT), own(Arc::new(answers)));
+    handlers.insert(queue(CHAT_FAILED), own(Arc::new(escalates)));
+    handlers.retain(|name, _: &mut OwnHandler| {
+        engine.settings().queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)
+    });
+    handlers
+}
+
+/// A queue of this application.
+pub fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("the names of the queues are valid ones")
 }

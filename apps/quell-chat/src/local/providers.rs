@@ -131,6 +131,25 @@ impl LocalProviders {
         }
     }
 
+    /// The accounts as they stand in a tenant's section of the configuration. Their tokens are in [`LocalProviders::env`].
+    pub fn settings(&self) -> String {
+        let url = self.listening.url();
+        format!(
+            "wati = {{ url = \"{url}/{WATI_TENANT}\", token_env = \"LOCAL_WATI_TOKEN\" }}\n\
+             twilio = {{ url = \"{url}\", account = \"{TWILIO_SID}\", from = \"{TWILIO_NUMBER}\", token_env = \"LOCAL_TWILIO_TOKEN\" }}\n\
+             meta = {{ url = \"{url}\", phone_number_id = \"{META_NUMBER_ID}\", token_env = \"LOCAL_META_TOKEN\" }}\n"
+        )
+    }
+
+    /// The variables that those settings name.
+    pub fn env() -> [(&'static str, &'static str); 3] {
+        [
+            ("LOCAL_WATI_TOKEN", WATI_TOKEN),
+            ("LOCAL_TWILIO_TOKEN", TWILIO_TOKEN),
+            ("LOCAL_META_TOKEN", META_TOKEN),
+        ]
+    }
+
     /// The next message by this channel without a fault of its own gets this one.
     pub fn fail_next(&self, channel: Channel, fault: ProviderFault) {
         let mut inner = self.state.lock();

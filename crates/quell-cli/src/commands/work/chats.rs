@@ -8,13 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use quell::config::{CHAT, CHAT_FAILED, Flags, HandlerSettings};
+use quell::config::{CHAT, Flags};
 use quell::quell_core::event::{QueueName, SourceName};
 use quell::worker::OwnHandler;
 use quell::{Engine, clock};
 use quell_chat::book;
-use quell_chat::escalate::Escalates;
-use quell_chat::handle::Answers;
 use quell_chat::live::Live;
 use tokio::task::JoinHandle;
 
@@ -44,22 +42,7 @@ impl Chats {
         let book = book::open(engine.store().clone()).await?;
         let http = quell_chat::client(engine.settings())
             .map_err(|error| Failure::new(failure::FAILED, error.to_string()))?;
-        let answers = Answers {
-            engine: engine.clone(),
-            book: book.clone(),
-            live: live.clone(),
-            http: http.clone(),
-            chance: clock::Chance::from_system(),
-        };
-        let escalates = Escalates { engine: engine.clone(), book, live: live.clone(), http };
-        let own = |handler| OwnHandler { handler, time_limit: None };
-        let mut handlers = BTreeMap::new();
-        handlers.insert(named(CHAT), own(Arc::new(answers)));
-        handlers.insert(named(CHAT_FAILED), own(Arc::new(escalates)));
-        // A queue that the file gives to somebody else is theirs.
-        handlers.retain(|name, _: &mut OwnHandler| {
-            engine.settings().queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)
-        });
+        let handlers = quell_chat::handlers(engine, &book, &live, &http);
         let follower = loaded
             .file
             .clone()
@@ -78,10 +61,6 @@ impl Drop for Chats {
             follower.abort();
         }
     }
-}
-
-fn named(name: &str) -> QueueName {
-    QueueName::new(name).expect("the name of the queue is a valid one")
 }
 
 /// Puts what the file says in force whenever it has changed.
@@ -129,7 +108,7 @@ fn read(
         return Err(format!("the source {source} is new; restart for that"));
     }
     let changed = live.change(&chat, env)?;
-    if let Some(queue) = engine.settings().queue(&named(CHAT)) {
+    if let Some(queue) = engine.settings().queue(&quell_chat::queue(CHAT)) {
         chat.apply(&queue);
     }
     Ok(changed)
