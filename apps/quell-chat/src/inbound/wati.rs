@@ -58,11 +58,14 @@ fn outside(delivery: &Delivery<'_>) -> Result<Vec<Vec<u8>>, Refusal> {
 /// What a delivery presents in its body. Nothing else of the body is looked at, and nothing of it is built.
 fn inside(body: &[u8]) -> Result<Vec<u8>, Refusal> {
     let missing = "there is no passkey: neither the header authorization, nor in the address, nor as a field of the body";
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::new(Because::MissingSignature, format!("{missing}, which is no object")));
+    }
     match serde_json::from_slice::<Presented>(body) {
         Ok(Presented { passkey: Some(passkey) }) => Ok(passkey.into_bytes()),
         Ok(Presented { passkey: None }) => Err(Refusal::new(Because::MissingSignature, missing)),
         Err(error) if error.is_data() => {
-            let detail = "the passkey of the body is no text, or there twice, or the body is no object";
+            let detail = "the passkey of the body is no text, or there twice";
             Err(Refusal::new(Because::MalformedSignature, detail))
         }
         Err(_) => Err(Refusal::new(Because::MissingSignature, format!("{missing}, which is not JSON"))),

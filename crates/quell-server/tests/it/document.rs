@@ -15,6 +15,16 @@ fn the_committed_document_is_the_one_of_the_routes() {
     assert!(committed == quell_server::document(), "{help}");
 }
 
+/// The configuration knows which paths an endpoint cannot have.
+#[test]
+fn all_paths_begin_like_those_that_no_endpoint_may_have() {
+    let document: serde_json::Value = serde_json::from_str(&quell_server::document()).expect("it is JSON");
+    for path in document["paths"].as_object().expect("paths").keys() {
+        let first = path.split('/').nth(1).map(|first| format!("/{first}")).unwrap_or_default();
+        assert!(quell::config::SERVER_PATHS.contains(&first.as_str()), "{path} can be taken by an endpoint");
+    }
+}
+
 /// The list of operations in `docs/reference/http.md`, made of the document.
 fn table() -> String {
     let document: serde_json::Value = serde_json::from_str(&quell_server::document()).expect("it is JSON");

@@ -36,7 +36,7 @@ fn every_setting_reaches_its_endpoint() {
          timestamp_header = \"X-Shop-Time\"\nsecret_file = [\"new\", \"old\"]\nsecret_env = \"SHOP\"\n\
          key = [\"/a~1b\", \"header:X-Shop\", \"text:everyone\"]\nid = \"header:X-Id\"\npayload = \"/data\"\n\
          tenant = \"acme\"\nheaders = [\"X-Kind\"]\ntolerance = \"1h\"\nunkeyed = \"ignore\"\n\
-         public_url = \"https://shop.example/hooks/shop\"",
+         public_url = \"https://shop.example/hooks/shop\"\npath = \"/shop.php\"",
     );
     let shown = format!("{:?}", whole.scheme);
     for part in ["x-shop-mac", "sha256=", "Base64", "x-shop-time"] {
@@ -52,6 +52,7 @@ fn every_setting_reaches_its_endpoint() {
     );
     assert_eq!((whole.tolerance, whole.unkeyed), (secs(3600), Unkeyed::Ignore));
     assert_eq!(whole.public_url.as_deref(), Some("https://shop.example/hooks/shop"));
+    assert_eq!(whole.path.as_deref(), Some("/shop.php"));
 }
 
 #[test]
@@ -129,6 +130,10 @@ fn what_cannot_work_is_refused_with_its_place() {
         (format!("{good}headers = \"x-kind\""), "7:11:"),
         (format!("{good}unkeyed = \"drop\""), "7:11: unkeyed = \"drop\" is not known"),
         (format!("{good}allow_unsigned = true"), "7:18: allow_unsigned is only for scheme = \"none\""),
+        (format!("{good}flow = \"x\""), "7:8: flow is only for schemes that know their customers"),
+        (format!("{good}verify_token_env = \"V\""), "7:20: verify_token_env is only for scheme = \"meta\""),
+        (format!("{good}path = \"/v1/events\""), "7:8: \"/v1/events\" is a path of the server itself"),
+        (format!("{good}path = \"hook\""), "7:8: \"hook\" is not a path"),
         (format!("{good}header = \"x\""), "7:10: header is only for scheme = \"hmac\" or \"bearer\""),
         (format!("{good}prefix = \"x\""), "7:10: prefix is only for scheme = \"hmac\""),
         (bearer("encoding = \"hex\""), "7:12: encoding is only for scheme = \"hmac\""),
@@ -168,7 +173,7 @@ fn what_cannot_work_is_refused_with_its_place() {
             "5:14: \"\" is not a variable name",
         ),
     ];
-    assert_eq!(cases.len(), 41);
+    assert_eq!(cases.len(), 45);
     for (text, message) in cases {
         let problem = refused(&format!("{QUEUE}[endpoints.shop]\nqueue = \"jobs\"\n{text}\n"));
         assert!(problem.contains(message), "{text}\n{problem}");
