@@ -108,6 +108,8 @@ pub const SOURCE_COOLDOWN_DEFAULT: Duration = Duration::from_secs(300);
 pub const SOURCE_COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A source's wish to be left alone is honoured up to this: daily quotas are, a wrong number does not hold it for ever.
 pub const SOURCE_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Whoever meets a disabled source in the middle of a run asks again after this long at the earliest.
+pub const SOURCE_HELD_WAIT: Duration = Duration::from_secs(60);
 /// Tokens of running claims that a source remembers to take back; it is one row, written with every claim.
 pub const SOURCE_UNSPENT_MAX: usize = 32;
 /// Answers of a source are kept this long unless its declaration or the handler says otherwise, and at the most.

@@ -511,6 +511,39 @@ impl Source {
         Readiness::Go { most: 1, probe: self.is_probe(run, token) }
     }
 
+    /// A holder whose run another source governs, or none, wants to make a request here. No claim has asked for it, so it
+    /// meets what a claim meets: a disabled source lets it wait, and a half-open breaker makes it the probe. That right
+    /// ends with its report, or when the lease that it has now would have ended.
+    pub fn take_beside(
+        &mut self,
+        now: Timestamp,
+        run: RunId,
+        token: u64,
+        lease_until: Timestamp,
+    ) -> Readiness {
+        let now = self.refill(now);
+        if self.is_probe(run, token) {
+            return self.take_more(now, run, token);
+        }
+        match self.readiness(now) {
+            Readiness::Held(because) => Readiness::Wait(now.after(limits::SOURCE_HELD_WAIT), because),
+            // The right would end before it begins, and the next one would have it, too.
+            Readiness::Go { probe: true, .. } if lease_until <= now => {
+                Readiness::Wait(now, Because::BreakerOpen)
+            }
+            Readiness::Go { probe, .. } => {
+                if self.rules.per_minute.is_some() && self.standing != Standing::Released {
+                    self.level -= TOKEN;
+                }
+                if probe {
+                    self.probe = Some(Probe { run, token, until: lease_until });
+                }
+                Readiness::Go { most: 1, probe }
+            }
+            wait @ Readiness::Wait(..) => wait,
+        }
+    }
+
     /// The claim's token was not used and goes back, as far as the bucket has not been filled since.
     pub fn give_back(&mut self, now: Timestamp, token: u64) {
         self.refill(now);

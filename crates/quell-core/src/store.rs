@@ -54,7 +54,7 @@ pub trait Store: Send + Sync + 'static {
     async fn step(&self, request: StepRequest) -> StoreResult<StepAnswer>;
 
     /// What a holder asks of its run's source while it works: one more token, what a request has shown, a kept answer.
-    /// Conditional on the token.
+    /// Of another source, which it names, it gets a token and tells what the request has shown. Conditional on the token.
     async fn source(&self, request: SourceRequest) -> StoreResult<SourceAnswer>;
 
     /// Ends an attempt, conditional on the token; the audit record is written in the same transaction.
@@ -313,11 +313,14 @@ pub struct StepRow {
     pub value: Option<serde_json::Value>,
 }
 
-/// What a holder asks of its run's source.
+/// What a holder asks of its run's source, or of another one.
 #[derive(Debug, Clone)]
 pub struct SourceRequest {
     pub run_id: RunId,
     pub token: u64,
+    /// Nothing for the run's own. Another declared source is that of the run's tenant, or the shared one; it is asked for
+    /// tokens and told of requests ([`SourceAction::Take`], [`SourceAction::Report`]), and no more.
+    pub source: Option<SourceName>,
     pub action: SourceAction,
 }
 
@@ -750,6 +753,12 @@ impl SourceRequest {
     /// The checks that need no store.
     pub fn check(&self) -> StoreResult<()> {
         let Some(key) = self.action.key() else { return Ok(()) };
+        if let Some(name) = &self.source {
+            let text = format!(
+                "answers are kept by the run's own source, not by {name}: ask without a name, or keep the answer as a step"
+            );
+            return Err(StoreError::new(ErrorKind::Invalid, text));
+        }
         if key.is_empty() || key.len() > limits::CACHE_KEY_BYTES_MAX || key.contains('\0') {
             let max = limits::CACHE_KEY_BYTES_MAX;
             let text = format!("the key of a kept answer has 1 to {max} bytes and no NUL");
@@ -772,6 +781,13 @@ pub fn unknown_source(lane: &LaneKey, name: &SourceName) -> StoreError {
         "an event of {lane} names the source {name}, which is not declared; nothing was stored: declare it as \
          [sources.{name}], or leave the source out"
     );
+    StoreError::new(ErrorKind::Invalid, detail)
+}
+
+/// The answer to a holder that asks another source which nobody declares.
+pub fn undeclared_source(run: RunId, name: &SourceName) -> StoreError {
+    let detail =
+        format!("{run} asks the source {name}, which is not declared: declare it as [sources.{name}]");
     StoreError::new(ErrorKind::Invalid, detail)
 }
 

@@ -13,6 +13,9 @@
 //!
 //! A run that made no request gives its token back; [`Fetcher::report`] is what its outcome says of the source.
 //!
+//! A run that asks a second party has a second client for it ([`Fetcher::of_source`]): every request takes a token there
+//! and is reported there, nothing is kept, and of the run's own source it says nothing.
+//!
 //! A handler whose future is dropped while it fetches leaves its flight behind; it ends by itself after half a minute.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +26,7 @@ use http::{HeaderMap, StatusCode, header};
 use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
 use quell_core::error::{ErrorKind, StoreError};
+use quell_core::event::SourceName;
 use quell_core::limits;
 use quell_core::outcome::Outcome;
 use quell_core::source::{Because, FaultKind, SourceFault, SourceReport, SourceVerdict};
@@ -109,6 +113,8 @@ pub struct Fetcher {
     run_id: RunId,
     token: u64,
     governed: bool,
+    /// Asked in place of the run's own source.
+    other: Option<SourceName>,
     ttl: Option<Duration>,
     /// The token that came with the claim has not been used yet.
     prepaid: AtomicBool,
@@ -127,11 +133,23 @@ impl Fetcher {
             run_id: batch.run_id,
             token: batch.token,
             governed: batch.source.is_some(),
+            other: None,
             ttl: None,
             prepaid: AtomicBool::new(true),
             made: AtomicUsize::new(0),
             unreported: Mutex::new(None),
             turns: Default::default(),
+        }
+    }
+
+    /// For requests of this run to another declared source than its own. The outcome of the run is still finished by the
+    /// client of its own source, if it has one: `own.finish(other.outcome(&error))`.
+    pub fn of_source(http: Http, store: Arc<dyn Store>, batch: &Batch, name: SourceName) -> Self {
+        Fetcher {
+            governed: true,
+            other: Some(name),
+            prepaid: AtomicBool::new(false),
+            ..Fetcher::new(http, store, batch)
         }
     }
 
@@ -151,15 +169,16 @@ impl Fetcher {
     /// Answers from the cache or by a request.
     pub async fn fetch(&self, call: Call) -> Result<Fetched, FetchError> {
         let url = self.http.admit(&call.url)?;
-        match key_of(&call, &url).filter(|_| self.governed) {
+        match key_of(&call, &url).filter(|_| self.governed && self.other.is_none()) {
             Some(key) => self.cached(&key, &call).await,
             None => Ok(fetched(self.request(&call).await?, Origin::Source)),
         }
     }
 
-    /// What the run's outcome says of its source.
+    /// What the run's outcome says of its source; nothing, if it is another's.
     pub fn report(&self) -> SourceReport {
         match *self.unreported() {
+            _ if self.other.is_some() => SourceReport::Reported,
             Some(fault) => SourceReport::Fault(fault),
             None if self.made.load(Ordering::SeqCst) > 0 => SourceReport::Reported,
             None => SourceReport::Unused,
@@ -176,8 +195,8 @@ impl Fetcher {
     pub fn outcome(&self, error: &FetchError) -> Outcome {
         let text = error.to_string();
         match error {
-            FetchError::NoToken { .. } => Outcome::starved(text),
-            FetchError::Busy => self.finish(Outcome::release(text)),
+            FetchError::NoToken { .. } if self.other.is_none() => Outcome::starved(text),
+            FetchError::NoToken { .. } | FetchError::Busy => self.finish(Outcome::release(text)),
             FetchError::Fault { .. } | FetchError::Store(_) => self.finish(Outcome::retry(text)),
             FetchError::Own(_) => self.finish(Outcome::failed(text)),
         }
@@ -335,7 +354,8 @@ impl Fetcher {
     }
 
     async fn ask(&self, action: SourceAction) -> Result<SourceAnswer, StoreError> {
-        self.store.source(SourceRequest { run_id: self.run_id, token: self.token, action }).await
+        let (run_id, token, source) = (self.run_id, self.token, self.other.clone());
+        self.store.source(SourceRequest { run_id, token, source, action }).await
     }
 
     fn unreported(&self) -> std::sync::MutexGuard<'_, Option<SourceFault>> {

@@ -332,7 +332,7 @@ impl World {
                     Request::Hold(HoldRequest { run_id, token, if_head })
                 }
                 Act::Source(ask) => {
-                    Request::Source(SourceRequest { run_id, token, action: ask.action(value) })
+                    Request::Source(SourceRequest { run_id, token, source: None, action: ask.action(value) })
                 }
                 Act::Squat { same } => {
                     let Some(squatter) = self.squatter(node, run, same) else { return };

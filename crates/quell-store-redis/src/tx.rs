@@ -362,6 +362,11 @@ impl Rows for Tx {
         self.find_all(want, numbers).await
     }
 
+    /// Here the first reading would be the one that is looked at again at the end.
+    fn unread_sources(&mut self) {
+        self.sources.clear();
+    }
+
     async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)> {
         self.place_on(shelf, name).await
     }

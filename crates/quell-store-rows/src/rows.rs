@@ -313,6 +313,9 @@ pub trait Rows: Send {
     /// in the locked lanes: so no lane is locked after the call that asks for some. In as few round trips as possible.
     async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found>;
 
+    /// What was read of sources so far counts for nothing: they are read again, with a lock.
+    fn unread_sources(&mut self) {}
+
     /// Locks a place on a shelf. Says what stands there, and how many others of the shelf are live: which need only be
     /// counted when this one is not.
     async fn document(&mut self, shelf: Shelf, name: &str) -> RowsResult<(Option<Document>, usize)>;

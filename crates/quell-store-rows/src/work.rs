@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
-use quell_core::event::LaneKey;
+use quell_core::event::{LaneKey, Tenant};
 use quell_core::lane::{CurrentRun, Lane, OnFailed};
 use quell_core::lifecycle::RunState;
 use quell_core::schedule::ScheduleRow;
@@ -164,6 +164,13 @@ impl Work {
         self.forgotten.push((source, key));
     }
 
+    /// Sources that were found are to be read again, with a lock.
+    pub(crate) fn unread_sources(&mut self) {
+        self.before.sources.clear();
+        self.set.sources.clear();
+        self.rows.unread_sources();
+    }
+
     /// All answers of this source are forgotten.
     pub(crate) fn empty(&mut self, source: SourceId) {
         self.emptied.push(source);
@@ -171,6 +178,10 @@ impl Work {
 
     pub(crate) fn lane(&self, key: &LaneKey) -> Option<&Lane> {
         self.set.lanes.get(key).map(|l| &l.lane)
+    }
+
+    pub(crate) fn tenant_of(&self, id: u64) -> Option<Tenant> {
+        self.by_id.get(&id).map(|key| key.tenant.clone())
     }
 
     pub(crate) fn lane_by_id(&self, id: u64) -> Option<&Lane> {

@@ -115,6 +115,11 @@ impl Tx<'_, '_> {
     /// declared (any more) holds it: an event that was accepted is not lost, and not let go without its limits either.
     pub(crate) fn governing(&mut self, event: &NewEvent) -> rusqlite::Result<Option<SourceId>> {
         let Some(name) = event.governed_by() else { return Ok(None) };
+        self.source_of(&event.lane.tenant, name).map(Some)
+    }
+
+    /// The source of this name for this tenant, made when nobody has named it before.
+    fn source_of(&mut self, tenant: &Tenant, name: &SourceName) -> rusqlite::Result<SourceId> {
         let declared = self.declared(name)?;
         let of_nobody = match declared {
             Some(_) => None,
@@ -122,13 +127,13 @@ impl Tx<'_, '_> {
         };
         let remembered =
             of_nobody.map(|id| self.source(id)).transpose()?.flatten().map(|source| source.rules);
-        let tenant = Source::owner(&event.lane.tenant, declared, remembered);
+        let tenant = Source::owner(tenant, declared, remembered);
         if let Some(known) = self.source_named(&tenant, name)? {
-            return Ok(Some(known));
+            return Ok(known);
         }
         let (id, now) = (SourceId(self.fresh()), self.now);
         self.know(Source::first(id, tenant, name.clone(), declared, now), false);
-        Ok(Some(id))
+        Ok(id)
     }
 
     fn source_named(&mut self, tenant: &Tenant, name: &SourceName) -> rusqlite::Result<Option<SourceId>> {
@@ -238,7 +243,7 @@ impl Tx<'_, '_> {
     }
 }
 
-/// What a holder asks of its run's source: the decisions are those of the working set, on the rows that it needs.
+/// What a holder asks of its run's source, or of another: the decisions are those of the working set, on the rows that it needs.
 pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResult<SourceAnswer> {
     request.check()?;
     let (run, token) = (request.run_id, request.token);
@@ -247,11 +252,18 @@ pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResul
         return Err(lost());
     }
     let row = tx.lane(run.lane).map_err(|e| not_done(&e))?.ok_or_else(lost)?;
-    let id = row.lane.holder(run.number, token).ok_or_else(lost)?.source;
-    let place = id.and_then(|id| Some((id, request.action.key()?.to_owned())));
+    let own = row.lane.holder(run.number, token).ok_or_else(lost)?.source;
+    let place = own.and_then(|id| Some((id, request.action.key()?.to_owned())));
     let mut part = WorkingSet::default();
     let mut read = || -> rusqlite::Result<Option<CacheRow>> {
         let queue = tx.queue(row.queue_id)?.clone();
+        let mut id = own;
+        if let Some(name) = &request.source {
+            let rules = tx.declared(name)?;
+            part.declarations.extend(rules.map(|rules| (name.clone(), rules)));
+            // Without a declaration the request is refused, and nothing is made for it.
+            id = rules.map(|_| tx.source_of(&queue.tenant, name)).transpose()?;
+        }
         let key = LaneKey { tenant: queue.tenant, queue: queue.name, key: key_of(&row.key)? };
         let (events, ids) = (BTreeMap::new(), BTreeMap::new());
         part.lanes.insert(key, Inhabited { lane: row.lane.clone(), events, ids });

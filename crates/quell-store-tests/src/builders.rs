@@ -640,12 +640,22 @@ pub async fn settle_saying(
 }
 
 pub fn source_request(batch: &Batch, action: SourceAction) -> SourceRequest {
-    SourceRequest { run_id: batch.run_id, token: batch.token, action }
+    SourceRequest { run_id: batch.run_id, token: batch.token, source: None, action }
+}
+
+/// The same of another source than the run's own.
+pub fn other_source_request(batch: &Batch, name: &str, action: SourceAction) -> SourceRequest {
+    SourceRequest { source: Some(source_name(name)), ..source_request(batch, action) }
 }
 
 /// Asks something of the run's source, by the holder.
 pub async fn ask(store: &dyn Store, batch: &Batch, action: SourceAction) -> SourceAnswer {
     store.source(source_request(batch, action)).await.expect("the holder may ask")
+}
+
+/// Asks something of another source, by the holder of a run.
+pub async fn ask_other(store: &dyn Store, batch: &Batch, name: &str, action: SourceAction) -> SourceAnswer {
+    store.source(other_source_request(batch, name, action)).await.expect("the holder may ask")
 }
 
 /// The answer is an error of this kind.

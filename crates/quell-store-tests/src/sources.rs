@@ -19,11 +19,12 @@ use serde_json::json;
 
 use crate::World;
 use crate::builders::{
-    FAILED, INTERRUPTED, LEASE, RELEASE, RETRY, SUCCEEDED, append, append_one, ask, breaker, claim,
-    claim_all, claim_by, claim_none, claim_one, claim_request, control, declare, event, event_in, extend,
-    fault, gated, hold_at_head, ids, interrupting, keys, lane, lane_of, on_failed, policy, purge, rate,
-    redrive, redrive_as_new, refused, retry_newer, secs, settle, settle_after, settle_request, settle_saying,
-    source_name, source_request, source_scope, sweep, tenant, try_append, try_control, try_delete, worker,
+    FAILED, INTERRUPTED, LEASE, RELEASE, RETRY, SUCCEEDED, append, append_one, ask, ask_other, breaker,
+    claim, claim_all, claim_by, claim_none, claim_one, claim_request, control, declare, event, event_in,
+    extend, fault, gated, hold_at_head, ids, interrupting, keys, lane, lane_of, on_failed,
+    other_source_request, policy, purge, rate, redrive, redrive_as_new, refused, retry_newer, secs, settle,
+    settle_after, settle_request, settle_saying, source_name, source_request, source_scope, sweep, tenant,
+    try_append, try_control, try_delete, worker,
 };
 use crate::reads::{assert_moment, lane_detail, run_detail, source_page, source_row, stats, trail_of};
 
@@ -1007,6 +1008,274 @@ pub async fn claimers_that_race_never_exceed_the_limit(world: &dyn World) {
     }
     assert_eq!(got, 5);
     assert_eq!(source_row(store, "", "shop").await.waiting, 35);
+}
+
+// Another source than the run's own: `shop` governs the runs, `post` is asked beside it.
+
+const TIMED_OUT: SourceAction =
+    SourceAction::Report(SourceVerdict::Fault(SourceFault { kind: FaultKind::TimeOut, retry_after: None }));
+const FINE: SourceAction = SourceAction::Report(SourceVerdict::Fine);
+
+async fn take_post(store: &dyn Store, batch: &Batch) -> SourceAnswer {
+    ask_other(store, batch, "post", SourceAction::Take).await
+}
+
+/// It has to wait, and why.
+#[track_caller]
+fn waits(answer: &SourceAnswer, expected: Because) -> Timestamp {
+    match answer {
+        SourceAnswer::Wait { until, because } if *because == expected => *until,
+        other => panic!("not {expected:?}: {other:?}"),
+    }
+}
+
+/// Two runs of `shop`, whose leases last, and a `post` of which nobody has heard yet.
+async fn two_that_send(store: &dyn Store, post: SourceRules) -> (Batch, Batch) {
+    declare(store, "post", post).await;
+    let (one, other) = two(store, breaker(2)).await;
+    for batch in [&one, &other] {
+        extend(store, batch, secs(3_600)).await;
+    }
+    (one, other)
+}
+
+/// The same with `post` half-open.
+async fn two_at_a_half_open_one(world: &dyn World, store: &dyn Store) -> (Batch, Batch) {
+    let (one, other) = two_that_send(store, breaker(2)).await;
+    for batch in [&one, &other] {
+        assert_eq!(ask_other(store, batch, "post", TIMED_OUT).await, SourceAnswer::Noted);
+    }
+    let until = waits(&take_post(store, &one).await, Because::BreakerOpen);
+    assert_moment(world, until, now(store).await.after(secs(100)), "the cooldown");
+    world.advance(secs(110)).await;
+    (one, other)
+}
+
+pub async fn a_run_asks_another_source_by_that_ones_limit(world: &dyn World) {
+    let store = &*world.store();
+    let (one, other) = two_that_send(store, rate(1, 2)).await;
+    let elsewhere = world.another().await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken);
+    assert_eq!(take_post(&*elsewhere, &other).await, SourceAnswer::Taken);
+    let until = waits(&take_post(store, &one).await, Because::RateLimited);
+    assert_moment(world, until, now(store).await.after(secs(60)), "the next token");
+    waits(&take_post(&*elsewhere, &other).await, Because::RateLimited);
+    world.advance(secs(70)).await;
+    assert_eq!(take_post(store, &other).await, SourceAnswer::Taken);
+    waits(&take_post(store, &one).await, Because::RateLimited);
+    let wish = SourceFault::new(FaultKind::TooManyRequests).retry_after(secs(600));
+    let wish = SourceAction::Report(SourceVerdict::Fault(wish));
+    ask_other(store, &one, "post", wish).await;
+    world.advance(secs(120)).await;
+    waits(&take_post(&*elsewhere, &other).await, Because::RetryAfter);
+}
+
+pub async fn the_limit_of_another_source_holds_for_its_lanes_too(world: &dyn World) {
+    let store = &*world.store();
+    let (one, _) = two_that_send(store, rate(1, 1)).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken);
+    append_one(store, event("q", "letter").source("post")).await;
+    claim_none(store).await;
+    world.advance(secs(70)).await;
+    assert_eq!(claim_one(store).await.lane, lane("q", "letter"));
+    waits(&take_post(store, &one).await, Because::RateLimited);
+}
+
+pub async fn holders_that_race_for_another_source_never_exceed_its_limit(world: &dyn World) {
+    let store = &*world.store();
+    declare(store, "post", rate(1, 5)).await;
+    // Of a tenant, so that the source is made by those who race.
+    append(store, (0..6).map(|n| event_in(lane_of("acme", "q", &format!("k{n}"))))).await;
+    let mut tasks = Vec::new();
+    for (n, batch) in claim_all(store).await.into_iter().enumerate() {
+        let store = if n % 2 == 0 { world.store() } else { world.another().await };
+        tasks.push(tokio::spawn(async move {
+            let mut got = 0;
+            for _ in 0..3 {
+                got += u32::from(take_post(&*store, &batch).await == SourceAnswer::Taken);
+            }
+            got
+        }));
+    }
+    let mut got = 0;
+    for task in tasks {
+        got += task.await.expect("no task panics");
+    }
+    assert_eq!(got, 5);
+    assert_eq!(source_row(store, "acme", "post").await.tokens, Some(0));
+}
+
+pub async fn faults_of_another_source_open_its_breaker_and_a_probe_closes_it(world: &dyn World) {
+    let store = &*world.store();
+    let (one, other) = two_at_a_half_open_one(world, store).await;
+    append_one(store, event("q", "letter").source("post")).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken, "nobody else is trying it");
+    waits(&take_post(store, &other).await, Because::Probing);
+    claim_none(store).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken, "the probe may ask again");
+    ask_other(store, &other, "post", FINE).await;
+    assert_eq!(
+        source_row(store, "", "post").await.breaker,
+        Breaker::HalfOpen,
+        "only the probe's word counts"
+    );
+    ask_other(store, &one, "post", FINE).await;
+    assert_eq!(source_row(store, "", "post").await.breaker, Breaker::Closed);
+    assert_eq!(take_post(store, &other).await, SourceAnswer::Taken);
+    assert_eq!(claim_one(store).await.lane, lane("q", "letter"));
+}
+
+pub async fn a_probe_of_another_source_that_fails_opens_it_again(world: &dyn World) {
+    let store = &*world.store();
+    let (one, other) = two_at_a_half_open_one(world, store).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken);
+    ask_other(store, &one, "post", TIMED_OUT).await;
+    let until = waits(&take_post(store, &other).await, Because::BreakerOpen);
+    assert_moment(world, until, now(store).await.after(secs(100)), "the cooldown again");
+    waits(&take_post(store, &one).await, Because::BreakerOpen);
+    let settled = settle_saying(store, &one, RETRY, SourceReport::Reported).await;
+    assert_eq!(settled.change, Change::Retried, "its own source has nothing to do with it");
+}
+
+pub async fn a_probe_of_another_source_ends_with_the_lease_that_it_had(world: &dyn World) {
+    let store = &*world.store();
+    let (one, other) = two_at_a_half_open_one(world, store).await;
+    lanes(store, &["c"]).await;
+    let short = claim_one(store).await;
+    assert_eq!(take_post(store, &short).await, SourceAnswer::Taken);
+    waits(&take_post(store, &one).await, Because::Probing);
+    world.advance(LEASE + secs(10)).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken, "whoever had it is gone");
+    ask_other(store, &short, "post", FINE).await;
+    waits(&take_post(store, &other).await, Because::Probing);
+    settle(store, &one, SUCCEEDED).await;
+    waits(&take_post(store, &other).await, Because::Probing);
+    world.advance(secs(3_500)).await;
+    waits(&take_post(store, &other).await, Because::BreakerOpen);
+    extend(store, &other, secs(60)).await;
+    assert_eq!(take_post(store, &other).await, SourceAnswer::Taken);
+}
+
+pub async fn what_is_told_of_another_source_does_not_touch_the_runs_own(world: &dyn World) {
+    let store = &*world.store();
+    declare(store, "post", breaker(1)).await;
+    let (one, other) = two(store, rate(1, 3)).await;
+    take_post(store, &one).await;
+    ask_other(store, &one, "post", TIMED_OUT).await;
+    let own = source_row(store, "", "shop").await;
+    assert_eq!((own.breaker, own.failure_streak, own.tokens), (Breaker::Closed, 0, Some(1)));
+    assert_eq!((own.last_success_at, own.last_failure_at), (None, None));
+    assert_eq!(ask(store, &other, SourceAction::Take).await, SourceAnswer::Taken);
+    ask(store, &other, TIMED_OUT).await;
+    ask(store, &one, TIMED_OUT).await;
+    assert_eq!(source_row(store, "", "shop").await.breaker, Breaker::Open);
+    control(store, ControlAction::ResetSource(source_scope("post"))).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken, "nor the other way round");
+    // A run without a source asks one all the same.
+    append_one(store, event("q", "free")).await;
+    let free = claim_one(store).await;
+    assert_eq!(take_post(store, &free).await, SourceAnswer::Taken);
+    ask_other(store, &free, "post", TIMED_OUT).await;
+    waits(&take_post(store, &one).await, Because::BreakerOpen);
+}
+
+pub async fn the_name_of_the_runs_own_source_means_just_that(world: &dyn World) {
+    let store = &*world.store();
+    let (one, other) = two(store, rate(1, 3)).await;
+    assert_eq!(ask_other(store, &one, "shop", SourceAction::Take).await, SourceAnswer::Taken);
+    waits(&ask_other(store, &one, "shop", SourceAction::Take).await, Because::RateLimited);
+    waits(&ask(store, &other, SourceAction::Take).await, Because::RateLimited);
+    control(store, ControlAction::ResetSource(source_scope("shop"))).await;
+    control(store, ControlAction::DisableSource(source_scope("shop"))).await;
+    assert_eq!(ask_other(store, &one, "shop", SourceAction::Take).await, SourceAnswer::Taken, "it goes on");
+}
+
+pub async fn another_source_that_is_not_declared_is_refused(world: &dyn World) {
+    let store = &*world.store();
+    let (one, _) = two(store, breaker(2)).await;
+    let refuse = async |action: &SourceAction| {
+        let answer = store.source(other_source_request(&one, "post", action.clone())).await;
+        let error = refused(answer, ErrorKind::Invalid);
+        assert!(error.detail.contains("[sources.post]"), "{error}");
+    };
+    for action in [SourceAction::Take, FINE, TIMED_OUT] {
+        refuse(&action).await;
+    }
+    let rows = source_page(store, SourceFilter::default()).await.items;
+    assert_eq!(rows.len(), 1, "nothing is made for it");
+    declare(store, "post", breaker(2)).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken);
+    control(store, ControlAction::RemoveSource { name: source_name("post") }).await;
+    refuse(&SourceAction::Take).await;
+}
+
+pub async fn another_source_that_is_disabled_lets_nobody_ask(world: &dyn World) {
+    let store = &*world.store();
+    let (one, _) = two_that_send(store, breaker(2)).await;
+    control(store, ControlAction::DisableSource(source_scope("post"))).await;
+    let until = waits(&take_post(store, &one).await, Because::Disabled);
+    assert_moment(world, until, now(store).await.after(limits::SOURCE_HELD_WAIT), "worth another look");
+    assert_eq!(ask_other(store, &one, "post", FINE).await, SourceAnswer::Noted, "what was sent is told");
+    control(store, ControlAction::EnableSource(source_scope("post"))).await;
+    assert_eq!(take_post(store, &one).await, SourceAnswer::Taken);
+}
+
+pub async fn another_source_keeps_no_answers(world: &dyn World) {
+    let store = &*world.store();
+    let (one, _) = two_that_send(store, breaker(2)).await;
+    for action in [recall("k"), keep("k", json!(1)), SourceAction::Forget { key: "k".into() }] {
+        let answer = store.source(other_source_request(&one, "post", action)).await;
+        let error = refused(answer, ErrorKind::Invalid);
+        assert!(error.detail.contains("post"), "{error}");
+    }
+    assert_eq!(source_row(store, "", "post").await.cached, 0);
+}
+
+pub async fn another_source_is_the_tenants_own_unless_it_is_shared(world: &dyn World) {
+    let store = &*world.store();
+    declare(store, "post", SourceRules { failures: 1, ..rate(1, 1) }).await;
+    declare(store, "bank", SourceRules { shared: true, failures: 1, ..rate(1, 1) }).await;
+    append(store, ["acme", "bond", ""].map(|tenant| event_in(lane_of(tenant, "q", "k")))).await;
+    let batches = claim_all(store).await;
+    for batch in &batches {
+        assert_eq!(take_post(store, batch).await, SourceAnswer::Taken, "each has its own");
+        waits(&take_post(store, batch).await, Because::RateLimited);
+    }
+    ask_other(store, &batches[0], "post", TIMED_OUT).await;
+    let whose = batches[0].lane.tenant.as_str();
+    for tenant in ["acme", "bond", ""] {
+        let breaker = if tenant == whose { Breaker::Open } else { Breaker::Closed };
+        assert_eq!(source_row(store, tenant, "post").await.breaker, breaker, "{tenant}");
+    }
+    assert_eq!(ask_other(store, &batches[0], "bank", SourceAction::Take).await, SourceAnswer::Taken);
+    waits(&ask_other(store, &batches[1], "bank", SourceAction::Take).await, Because::RateLimited);
+    ask_other(store, &batches[2], "bank", TIMED_OUT).await;
+    waits(&ask_other(store, &batches[1], "bank", SourceAction::Take).await, Because::BreakerOpen);
+    let filter = SourceFilter { name: Some(source_name("bank")), ..SourceFilter::default() };
+    assert_eq!(source_page(store, filter).await.items.len(), 1);
+}
+
+pub async fn only_the_holder_asks_another_source(world: &dyn World) {
+    let store = &*world.store();
+    declare(store, "post", breaker(1)).await;
+    declare(store, "shop", breaker(1)).await;
+    lanes(store, &["a"]).await;
+    let batch = claim_one(store).await;
+    world.advance(LEASE + secs(10)).await;
+    let next = claim_one(store).await;
+    let refuse = async |batch: &Batch| {
+        for action in [SourceAction::Take, FINE, TIMED_OUT] {
+            for name in ["post", "shop", "nobody"] {
+                let request = other_source_request(batch, name, action.clone());
+                refused(store.source(request).await, ErrorKind::LostLease);
+            }
+        }
+    };
+    refuse(&batch).await;
+    assert_eq!(take_post(store, &next).await, SourceAnswer::Taken);
+    settle(store, &next, SUCCEEDED).await;
+    refuse(&next).await;
+    assert_eq!(source_row(store, "", "post").await.breaker, Breaker::Closed);
 }
 
 // Kept answers.

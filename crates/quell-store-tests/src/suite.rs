@@ -486,6 +486,19 @@ macro_rules! store_suite {
                 a_flush_does_not_pass_a_source
                 sources_and_their_state_survive_a_restart
                 claimers_that_race_never_exceed_the_limit
+                a_run_asks_another_source_by_that_ones_limit
+                the_limit_of_another_source_holds_for_its_lanes_too
+                holders_that_race_for_another_source_never_exceed_its_limit
+                faults_of_another_source_open_its_breaker_and_a_probe_closes_it
+                a_probe_of_another_source_that_fails_opens_it_again
+                a_probe_of_another_source_ends_with_the_lease_that_it_had
+                what_is_told_of_another_source_does_not_touch_the_runs_own
+                the_name_of_the_runs_own_source_means_just_that
+                another_source_that_is_not_declared_is_refused
+                another_source_that_is_disabled_lets_nobody_ask
+                another_source_keeps_no_answers
+                another_source_is_the_tenants_own_unless_it_is_shared
+                only_the_holder_asks_another_source
                 a_kept_answer_is_given_again_and_costs_no_token
                 one_fetches_and_the_others_wait
                 a_fetch_that_failed_is_not_kept_and_the_next_one_fetches

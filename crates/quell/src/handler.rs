@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
-use quell_core::event::{Event, Key, QueueName, Tenant};
+use quell_core::event::{Event, Key, QueueName, SourceName, Tenant};
 use quell_core::outcome::Outcome;
 use quell_core::step::RunInput;
 use quell_core::window::FiredBy;
@@ -306,6 +306,13 @@ impl Run {
     pub fn fetcher(&self, http: &Http) -> Option<Fetcher> {
         let store = self.backing()?.engine.store().clone();
         Some(Fetcher::new(http.clone(), store, self.batch()))
+    }
+
+    /// The client for requests to another declared source than the run's own, of the same tenant or shared: a token for
+    /// each request, its breaker, no kept answers. Of the run's own source it says nothing.
+    pub fn fetcher_of(&self, http: &Http, name: SourceName) -> Option<Fetcher> {
+        let store = self.backing()?.engine.store().clone();
+        Some(Fetcher::of_source(http.clone(), store, self.batch(), name))
     }
 
     /// The envelope as JSON, payloads byte for byte as they were sent. An error means that the store gave back bytes

@@ -8,6 +8,7 @@
 //! | claim, hand out | | of every lane that may be handed out ([`Lane::source`](crate::lane::Lane::source)) | |
 //! | extend, hold | | the run's, when it is a probe | |
 //! | source | | the run's | the one of this key, and how many the source has |
+//! | source, with a name | of this name | the one of the run's tenant, or the shared one | |
 //! | settle | | the run's | |
 //! | reclaim, sweep, redrive, erase and the other hands | | none: a right to probe ends by itself with its lease | |
 //! | put and remove a source | of this name, and how many there are | all of this name | |
@@ -25,7 +26,7 @@ use crate::limits;
 use crate::source::{self, CacheRow, Readiness, Recall, Source, SourceId, SourceRules, SourceVerdict};
 use crate::store::{
     Controlled, ExtendRequest, Extended, SourceAction, SourceAnswer, SourceRequest, SourceScope,
-    no_such_source, too_many_sources, ungoverned, unknown_source,
+    no_such_source, too_many_sources, undeclared_source, ungoverned, unknown_source,
 };
 
 impl WorkingSet {
@@ -97,13 +98,22 @@ impl WorkingSet {
     }
 
     pub fn source(&mut self, now: Timestamp, request: SourceRequest) -> StoreResult<SourceAnswer> {
-        let SourceRequest { run_id: run, token, action } = request;
+        let SourceRequest { run_id: run, token, source: name, action } = request;
         let lost = || StoreError::lost_lease(run, token);
-        let lane = &mut self.lane_of(run.lane).ok_or_else(lost)?.1.lane;
-        let now = now.max(lane.updated_at);
-        let id = lane.holder(run.number, token).ok_or_else(lost)?.source;
-        if action == SourceAction::Report(SourceVerdict::Fine) {
-            lane.probe_passed(run.number, token);
+        let (key, l) = self.lane_of(run.lane).ok_or_else(lost)?;
+        let (tenant, now) = (key.tenant.clone(), now.max(l.lane.updated_at));
+        let holder = l.lane.holder(run.number, token).ok_or_else(lost)?;
+        let (id, lease_until) = (holder.source, holder.lease_until);
+        if let Some(name) = name {
+            let other = self.other_source(now, run, &tenant, &name)?;
+            if Some(other) != id {
+                return Ok(self.ask_other(now, other, (run, token, lease_until), &action));
+            }
+        }
+        if action == SourceAction::Report(SourceVerdict::Fine)
+            && let Some((_, l)) = self.lane_of(run.lane)
+        {
+            l.lane.probe_passed(run.number, token);
         }
         let source = id.and_then(|id| self.sources.get_mut(&id));
         let (action, source) = match (action, source) {
@@ -149,6 +159,41 @@ impl WorkingSet {
                 }
                 Ok(SourceAnswer::Noted)
             }
+        }
+    }
+
+    /// The source of this name that a run of this tenant asks beside its own, made when nobody has named it before.
+    fn other_source(
+        &mut self,
+        now: Timestamp,
+        run: RunId,
+        tenant: &Tenant,
+        name: &SourceName,
+    ) -> StoreResult<SourceId> {
+        match self.declarations.contains_key(name) {
+            true => Ok(self.source_of(now, tenant, name)),
+            false => Err(undeclared_source(run, name)),
+        }
+    }
+
+    /// What a holder asks of a source that does not govern its run.
+    fn ask_other(
+        &mut self,
+        now: Timestamp,
+        source: SourceId,
+        (run, token, lease_until): (RunId, u64, Timestamp),
+        action: &SourceAction,
+    ) -> SourceAnswer {
+        let source = self.sources.get_mut(&source).expect("it was found or made for this request");
+        match action {
+            SourceAction::Report(verdict) => {
+                source.report(now, run, token, *verdict);
+                SourceAnswer::Noted
+            }
+            _ => match source.take_beside(now, run, token, lease_until) {
+                Readiness::Wait(until, because) => SourceAnswer::Wait { until, because },
+                Readiness::Go { .. } | Readiness::Held(_) => SourceAnswer::Taken,
+            },
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use http::{Method, StatusCode, header};
 use quell_core::error::ErrorKind;
+use quell_core::event::SourceName;
 use quell_core::lifecycle::RunState;
 use quell_core::outcome::{Outcome, Verdict};
 use quell_core::source::{Because, Breaker, FaultKind, SourceFault, SourceReport, SourceRules};
@@ -624,4 +625,57 @@ async fn a_run_that_was_lost_gets_no_answers() {
     let error = fetcher.get(&server.url("/")).await.unwrap_err();
     assert!(matches!(&error, FetchError::Store(error) if error.kind == ErrorKind::LostLease), "{error:?}");
     assert_eq!(server.connections(), 0);
+}
+
+#[tokio::test]
+async fn another_source_is_asked_and_told_in_place_of_the_runs_own() {
+    let world = World::new(SourceRules { per_minute: Some(60), burst: 10, ..free() }).await;
+    let post = SourceName::new("post").unwrap();
+    world.declare(post.clone(), SourceRules { per_minute: Some(1), burst: 2, failures: 1, ..free() }).await;
+    let server =
+        heard(
+            &world.log,
+            |n, _| if n == 0 { ok("sent") } else { answer("503 Service Unavailable", &[], "") },
+        )
+        .await;
+    let batch = world.run().await;
+    let own = world.fetcher(&batch);
+    let other = Fetcher::of_source(loopback(), world.store.clone(), &batch, post.clone());
+
+    let sent = other.get(&server.url("/")).await.unwrap();
+    assert_eq!(told(&sent), ("sent", Origin::Source));
+    assert_eq!(world.happened(), ["take", "request", "fine"], "nothing was paid for it, nothing is kept");
+    let fault = other.get(&server.url("/")).await.unwrap_err();
+    assert!(matches!(fault, FetchError::Fault { .. }), "{fault}");
+    assert_eq!(world.happened(), ["take", "request", "fault"]);
+    let stopped = other.get(&server.url("/")).await.unwrap_err();
+    assert!(
+        matches!(stopped, FetchError::NoToken { because: Because::BreakerOpen, .. }),
+        "its breaker is open: {stopped}"
+    );
+    assert_eq!(world.source_named(post).await.breaker, Breaker::Open);
+    let shop = world.source().await;
+    assert_eq!((shop.breaker, shop.tokens, shop.last_success_at), (Breaker::Closed, Some(9), None));
+
+    assert_eq!(other.report(), SourceReport::Reported, "of the run's own source it says nothing");
+    let outcome = other.outcome(&stopped);
+    assert_eq!((outcome.verdict, outcome.source), (Verdict::Release, SourceReport::Reported));
+    let outcome = own.finish(other.outcome(&fault));
+    assert_eq!((outcome.verdict, outcome.source), (Verdict::Retry { after: None }, SourceReport::Unused));
+    world.settle(&batch, outcome).await;
+    assert_eq!(world.source().await.tokens, Some(10), "the run asked its own source for nothing");
+}
+
+#[tokio::test]
+async fn another_source_that_nobody_declares_is_an_error_of_the_store() {
+    let world = World::new(free()).await;
+    let server = heard(&world.log, |_, _| ok("never")).await;
+    let batch = world.run().await;
+    let nobody = SourceName::new("nobody").unwrap();
+    let other = Fetcher::of_source(loopback(), world.store.clone(), &batch, nobody);
+    match other.get(&server.url("/")).await {
+        Err(FetchError::Store(error)) => assert_eq!(error.kind, ErrorKind::Invalid, "{error}"),
+        answer => panic!("{answer:?}"),
+    }
+    assert_eq!(world.happened(), ["take"]);
 }

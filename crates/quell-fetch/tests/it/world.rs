@@ -61,10 +61,14 @@ impl World {
             mute: AtomicBool::new(false),
         };
         let world = World { clock, store: Arc::new(store), log, made: AtomicU64::new(0) };
-        let action = ControlAction::PutSource { name: shop(), rules };
-        let control = Control { actor: "test".into(), action };
-        world.store.control(control).await.expect("the rules are good");
+        world.declare(shop(), rules).await;
         world
+    }
+
+    pub(crate) async fn declare(&self, name: SourceName, rules: SourceRules) {
+        let action = ControlAction::PutSource { name, rules };
+        let control = Control { actor: "test".into(), action };
+        self.store.control(control).await.expect("the rules are good");
     }
 
     /// A run of its own lane that asks the shop, claimed; none while the source lets nobody go.
@@ -110,7 +114,11 @@ impl World {
     }
 
     pub(crate) async fn source(&self) -> SourceRow {
-        let filter = SourceFilter { name: Some(shop()), limit: 1, ..SourceFilter::default() };
+        self.source_named(shop()).await
+    }
+
+    pub(crate) async fn source_named(&self, name: SourceName) -> SourceRow {
+        let filter = SourceFilter { name: Some(name), limit: 1, ..SourceFilter::default() };
         match self.store.inspect(Inspect::Sources(filter)).await {
             Ok(Inspected::Sources(mut page)) => page.items.pop().expect("it is declared"),
             other => panic!("{other:?}"),

@@ -246,7 +246,7 @@ impl Store for Mutant {
             // Said before the end it opens the breaker as well, and the end itself says nothing any more.
             let action = SourceAction::Report(SourceVerdict::Fault(fault));
             let (run_id, token) = (request.run_id, request.token);
-            if self.inner.source(SourceRequest { run_id, token, action }).await.is_ok() {
+            if self.inner.source(SourceRequest { run_id, token, source: None, action }).await.is_ok() {
                 request.source = SourceReport::Fine;
             }
         }
