@@ -3,11 +3,12 @@
 //! Five short scenes in a temporary folder. What is printed comes from the store and the handlers, not from a script:
 //! if a promise were broken, the demo would show it or fail.
 
+mod chat;
 mod scenes;
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quell::{Outcome, Quell, Queue, Run, from_fn};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,19 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(super) const QUEUE: &str = "orders";
 
 #[derive(Debug, Args)]
-pub(crate) struct DemoArgs {}
+pub(crate) struct DemoArgs {
+    /// What is shown: the promises of the queue, or a bot that answers once per burst
+    #[arg(value_name = "WHAT", default_value = "queue")]
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum What {
+    /// Five scenes on a real file, with a process that is really killed
+    Queue,
+    /// You type as a customer, the bot waits and answers once
+    Chat,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
@@ -36,8 +49,11 @@ pub(super) struct Holding {
     pub(super) token: u64,
 }
 
-pub(crate) async fn run(_args: &DemoArgs) -> Result<u8, Failure> {
-    scenes::play().await?;
+pub(crate) async fn run(args: &DemoArgs) -> Result<u8, Failure> {
+    match args.what {
+        What::Queue => scenes::play().await?,
+        What::Chat => chat::play().await?,
+    }
     Ok(0)
 }
 
