@@ -103,13 +103,14 @@ impl Hooks {
 
     /// The body without any token, for what is kept of one that nobody has proven: it may be meant for another endpoint.
     fn without_tokens<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
-        match std::str::from_utf8(body) {
-            Ok(text) if self.is_token(text) => {
-                let replace = |text: String, token: &str| text.replace(token, receive::REDACTED);
-                Cow::Owned(self.tokens().fold(text.to_owned(), replace).into_bytes())
-            }
-            _ => Cow::Borrowed(body),
-        }
+        let mut schemes = self.endpoints.values().map(|one| &one.settings.scheme);
+        let stripped = schemes.find_map(|scheme| scheme.without_secrets(body));
+        let body = stripped.map_or(Cow::Borrowed(body), Cow::Owned);
+        let replaced = std::str::from_utf8(&body).ok().filter(|text| self.is_token(text)).map(|text| {
+            let replace = |text: String, token: &str| text.replace(token, receive::REDACTED);
+            self.tokens().fold(text.to_owned(), replace).into_bytes()
+        });
+        replaced.map_or(body, Cow::Owned)
     }
 
     /// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.

@@ -240,6 +240,8 @@ async fn the_passkey_is_nowhere_in_what_is_kept() {
         ("/hooks/wati/tTcKerZ-is-wrong", &[], plain),
         // To the wrong place, or none at all.
         ("/hooks/nobody", &[], &body),
+        ("/hooks/nobody", &[], &escaped),
+        ("/hooks/nobody", &[], "{\"passkey\":\"FuK@tTcKerZ-2o26\",\"waId\":\"1\"}"),
         ("/hooks/nobody/FuK@tTcKerZ-2o25", &[], plain),
         ("/hooks/FuK@tTcKerZ-2o25", &[], plain),
         ("/hooks/FuK%40tTcKerZ-2o25", &[], plain),

@@ -73,9 +73,7 @@ impl Received {
     pub(super) fn failed(problem: Problem, proven: bool) -> Self {
         Received::Failed { problem, proven }
     }
-}
 
-impl Received {
     /// Whether whoever sent it has proven themselves.
     pub(super) fn is_proven(&self) -> bool {
         match self {
