@@ -243,7 +243,8 @@ impl Tx<'_, '_> {
     }
 }
 
-/// What a holder asks of its run's source, or of another: the decisions are those of the working set, on the rows that it needs.
+/// What a holder asks of its run's source, or of another: the decisions are those of the working set, on the rows that
+/// it needs.
 pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResult<SourceAnswer> {
     request.check()?;
     let (run, token) = (request.run_id, request.token);

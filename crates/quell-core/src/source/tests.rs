@@ -155,6 +155,43 @@ fn a_probe_waits_for_its_token_and_for_the_silence_too() {
 }
 
 #[test]
+fn a_run_of_another_source_meets_what_a_claim_meets() {
+    let mut shop = source(rate(60, 2));
+    let lease = at(60_000);
+    for _ in 0..2 {
+        assert!(shop.take_beside(at(0), run(1), 1, lease).is_go());
+    }
+    let empty = Readiness::Wait(at(1_000), Because::RateLimited);
+    assert_eq!(shop.take_beside(at(0), run(1), 1, lease), empty);
+    assert_eq!(shop.unspent, [], "a request that is about to be made gives nothing back");
+    shop.disable(at(0), "ada");
+    let held = Readiness::Wait(at(1_000).after(limits::SOURCE_HELD_WAIT), Because::Disabled);
+    assert_eq!(shop.take_beside(at(1_000), run(1), 1, lease), held);
+}
+
+#[test]
+fn a_run_of_another_source_may_be_the_probe_as_long_as_its_lease_lasts() {
+    let mut shop = opened(0);
+    let (half, lease) = (at(300_000), at(360_000));
+    assert_eq!(
+        shop.take_beside(half, run(3), 3, half),
+        Readiness::Wait(half, Because::BreakerOpen),
+        "its lease is over"
+    );
+    let probes = Readiness::Go { most: 1, probe: true };
+    assert_eq!(shop.take_beside(half, run(3), 3, lease), probes);
+    assert_eq!(shop.take_beside(half, run(3), 3, lease), probes, "once more");
+    let probing = Readiness::Wait(lease, Because::Probing);
+    assert_eq!(shop.take_beside(half, run(4), 4, at(900_000)), probing);
+    assert_eq!(shop.readiness(half), probing, "nor is a lane handed out meanwhile");
+    assert_eq!(shop.take_beside(lease, run(4), 4, at(900_000)), probes, "the right has ended");
+    shop.report(lease, run(3), 3, SourceVerdict::Fine);
+    assert_eq!(shop.breaker(lease), Breaker::HalfOpen, "with it the word");
+    shop.report(lease, run(4), 4, SourceVerdict::Fine);
+    assert_eq!(shop.breaker(lease), Breaker::Closed);
+}
+
+#[test]
 fn what_ends_an_attempt_says_what_it_can() {
     let ends = [
         (VerdictKind::Succeeded, SourceReport::Fine, Breaker::Closed, false),
