@@ -228,7 +228,7 @@ impl Answers {
                     return Ok(Said { text: None, why: Some(why.to_string()), cut: false, usage, shortened });
                 }
                 Err(ModelError::ContextLength(_)) if !shortened => {
-                    bounds = bounds.shortened();
+                    bounds = Bounds::shorter_than(&turns);
                     shortened = true;
                 }
                 Err(error) => return Err(outcome_of(fetcher, error).into()),

@@ -11,10 +11,11 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// After the model has said that it was too much: a quarter of it.
-    #[must_use]
-    pub fn shortened(self) -> Bounds {
-        Bounds { messages: self.messages / 4, bytes: self.bytes / 4 }
+    /// After the model has said that it was too much: a quarter of the past that it was told.
+    pub fn shorter_than(told: &[Turn]) -> Bounds {
+        let before = &told[..told.len().saturating_sub(1)];
+        let past = || before.iter().filter(|turn| turn.role != model::Role::System);
+        Bounds { messages: past().count() / 4, bytes: past().map(|turn| turn.content.len()).sum::<usize>() / 4 }
     }
 }
 
