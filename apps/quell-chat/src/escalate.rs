@@ -91,6 +91,7 @@ impl Escalates {
         };
         self.book.hand(&handed, &note).await?;
         tracing::warn!(conversation = %place, run = notice.run_id, "chat.escalated");
+        metrics::counter!("quell_chat_escalated_total").increment(1);
         let Some(tenant) = tenant else { return Ok(()) };
         if let Some(text) = &tenant.settings.escalation_message {
             self.tell(run, &notice, &conversation, &tenant, text).await?;

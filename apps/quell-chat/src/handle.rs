@@ -456,8 +456,9 @@ impl Burst<'_> {
         }
     }
 
-    fn ended(&self, delivery: &str, sent_as: Option<String>) -> Outcome {
+    fn ended(&self, delivery: &'static str, sent_as: Option<String>) -> Outcome {
         let messages = self.messages.len();
+        metrics::counter!("quell_chat_bursts_total", "delivery" => delivery).increment(1);
         Outcome::succeeded().with_result(json!({
             "delivery": delivery,
             "messages": messages,

@@ -120,8 +120,8 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
         Task::Serve { .. } => Some(Http::bind(&engine, &loaded).await?),
         Task::Work { .. } => None,
     };
-    let chats = Chats::open(&engine, &loaded, global).await?;
     let works = !matches!(task, Task::Serve { no_work: true, .. });
+    let chats = Chats::open(&engine, &loaded, global, works).await?;
     let worker = match works {
         true => Some(hire(&engine, &loaded, &staff, &task, global.log_format, chats.as_ref())?),
         false => None,

@@ -30,19 +30,25 @@ pub(super) struct Chats {
 }
 
 impl Chats {
-    /// Nothing where the file has no `[chat]`. A process that only takes messages in follows the file as well.
+    /// Nothing where the file has no `[chat]`. A process that only takes messages in needs no keys and no accounts, and follows
+    /// the file for the windows.
     pub(super) async fn open(
         engine: &Engine,
         loaded: &Loaded,
         global: &Global,
+        works: bool,
     ) -> Result<Option<Chats>, Failure> {
         let Some(chat) = &loaded.settings.chat else { return Ok(None) };
-        let usage = |problem: String| Failure::new(failure::USAGE, problem);
-        let live = Arc::new(Live::load(chat, &loaded.env).map_err(usage)?);
-        let book = book::open(engine.store().clone()).await?;
-        let http = quell_chat::client(engine.settings())
-            .map_err(|error| Failure::new(failure::FAILED, error.to_string()))?;
-        let handlers = quell_chat::handlers(engine, &book, &live, &http);
+        let (mut live, mut handlers) = (None, BTreeMap::new());
+        if works {
+            let ready = Live::load(chat, &loaded.env).map_err(|problem| Failure::new(failure::USAGE, problem))?;
+            let ready = Arc::new(ready);
+            let book = book::open(engine.store().clone()).await?;
+            let http = quell_chat::client(engine.settings())
+                .map_err(|error| Failure::new(failure::FAILED, error.to_string()))?;
+            handlers = quell_chat::handlers(engine, &book, &ready, &http);
+            live = Some(ready);
+        }
         let follower = loaded
             .file
             .clone()
@@ -66,7 +72,7 @@ impl Drop for Chats {
 /// Puts what the file says in force whenever it has changed.
 async fn follow(
     engine: Engine,
-    live: Arc<Live>,
+    live: Option<Arc<Live>>,
     file: PathBuf,
     global: Global,
     env: BTreeMap<String, String>,
@@ -79,7 +85,7 @@ async fn follow(
             continue;
         }
         known = now;
-        match read(&engine, &live, &global, &env) {
+        match read(&engine, live.as_deref(), &global, &env) {
             Ok(true) => tracing::info!(file = %file.display(), "chat.changed"),
             Ok(false) => {}
             Err(problem) => {
@@ -96,7 +102,7 @@ fn changed_at(file: &PathBuf) -> Option<SystemTime> {
 
 fn read(
     engine: &Engine,
-    live: &Live,
+    live: Option<&Live>,
     global: &Global,
     env: &BTreeMap<String, String>,
 ) -> Result<bool, String> {
@@ -107,7 +113,10 @@ fn read(
     if let Some(source) = chat.tenants.values().flat_map(|tenant| tenant.sources()).find(new) {
         return Err(format!("the source {source} is new; restart for that"));
     }
-    let changed = live.change(&chat, env)?;
+    let changed = match live {
+        Some(live) => live.change(&chat, env)?,
+        None => true,
+    };
     if let Some(queue) = engine.settings().queue(&quell_chat::queue(CHAT)) {
         chat.apply(&queue);
     }
