@@ -5,7 +5,7 @@
 
 mod capture;
 mod forwarding;
-mod host;
+pub(crate) mod host;
 mod ingest;
 mod install;
 mod kills;

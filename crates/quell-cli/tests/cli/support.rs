@@ -255,6 +255,12 @@ impl Process {
         }
     }
 
+    /// Everything that it has said so far, without waiting.
+    pub(crate) fn said(&mut self) -> &[Line] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
     /// Waits until it works.
     pub(crate) fn started(mut self) -> Process {
         self.line("startup.swept");
