@@ -8,6 +8,7 @@
 mod answers;
 mod backups;
 mod bench;
+mod chat_load;
 mod configuration;
 mod copying;
 mod demo;
