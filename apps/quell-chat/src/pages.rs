@@ -61,6 +61,9 @@ impl Section for Pages {
     }
 }
 
+/// What the list can be limited to, with the words for it.
+const VOICES: [(&str, &str); 2] = [("human", "a person"), ("bot", "the bot")];
+
 /// What all templates write the same way.
 struct View {
     base: String,
@@ -88,6 +91,13 @@ impl View {
         }
     }
 
+    fn voice(&self, state: &Voice) -> &'static str {
+        match state {
+            Voice::Bot => "the bot",
+            Voice::Human => "a person",
+        }
+    }
+
     fn lane(&self, one: &Conversation) -> String {
         let tenant = query(&[("tenant", one.tenant.as_str())]);
         format!("/ui/lanes/chat/{}{tenant}", segment(&one.key))
@@ -98,9 +108,15 @@ impl View {
 #[template(path = "chat_head.html")]
 struct Head<'a> {
     view: &'a View,
-    human: bool,
+    answers: &'a str,
     tenant: &'a str,
     customer: &'a str,
+}
+
+impl Head<'_> {
+    fn voices(&self) -> &'static [(&'static str, &'static str)] {
+        &VOICES
+    }
 }
 
 #[derive(Template)]
@@ -146,6 +162,33 @@ impl Shown<'_> {
         }
     }
 
+    fn is_human(&self) -> bool {
+        self.one.state == Voice::Human
+    }
+
+    fn paused_by(&self) -> Option<&str> {
+        self.lane.as_ref()?.row.paused_by.as_deref()
+    }
+
+    /// There may be older ones.
+    fn is_cut(&self) -> bool {
+        self.entries.len() >= ENTRIES
+    }
+
+    /// What the desk offers, to be copied into a terminal.
+    fn commands(&self) -> Vec<String> {
+        let tenant = match self.one.tenant.is_none() {
+            true => String::new(),
+            false => format!(" --tenant {}", quoted(self.one.tenant.as_str())),
+        };
+        let whom = format!("{}{tenant}", quoted(&self.one.key));
+        let turn = match self.is_human() || self.paused_by().is_some() {
+            true => "resume",
+            false => "takeover",
+        };
+        vec![format!("quell chat {turn} {whom}"), format!("quell chat say {whom} 'I am here.'")]
+    }
+
     /// Something waits or is being answered.
     fn is_busy(&self) -> bool {
         self.lane.as_ref().is_some_and(|lane| lane.row.buffered > 0 || lane.row.in_flight > 0)
@@ -155,18 +198,24 @@ impl Shown<'_> {
 impl Pages {
     async fn list(&self, request: &PageRequest) -> Result<Page, PageError> {
         let view = View::of(request);
-        let human = request.field("answers") == Some("human");
+        let answers = request.field("answers").unwrap_or_default();
+        let state = match answers {
+            "" => None,
+            "human" => Some(Voice::Human),
+            "bot" => Some(Voice::Bot),
+            _ => return Err(PageError::invalid("a conversation is answered by `human` or by `bot`")),
+        };
         let (tenant, customer) = (request.field("tenant"), request.field("customer"));
         let wanted = Wanted {
             tenant: tenant.map(Tenant::new).transpose().map_err(|e| PageError::invalid(e.to_string()))?,
-            state: human.then_some(Voice::Human),
+            state,
             customer: customer.map(str::to_owned),
             limit: LISTED,
         };
         let conversations = self.desk().await?.book.list(&wanted).await?;
-        let filtered = human || tenant.is_some() || customer.is_some();
+        let filtered = state.is_some() || tenant.is_some() || customer.is_some();
         let (tenant, customer) = (tenant.unwrap_or_default(), customer.unwrap_or_default());
-        let head = Head { view: &view, human, tenant, customer };
+        let head = Head { view: &view, answers, tenant, customer };
         let list = List { view: &view, conversations, filtered };
         Ok(Page::new("Chat").fixed(&head).live(&list))
     }
@@ -191,6 +240,15 @@ impl Pages {
     }
 }
 
+/// One word for a shell, whatever a provider calls its customers.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:+@%/-".contains(&byte);
+    match !word.is_empty() && !word.starts_with('-') && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 fn refused(error: DeskError) -> PageError {
     match error {
         DeskError::Unknown(_) => {
@@ -198,5 +256,18 @@ fn refused(error: DeskError) -> PageError {
         }
         DeskError::Invalid(problem) => PageError::invalid(problem),
         other => PageError::Failed(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_customer_stays_one_word_of_a_shell() {
+        assert_eq!(quoted("wati:12025550110"), "wati:12025550110");
+        assert_eq!(quoted("meta:US.263$(reboot)"), "'meta:US.263$(reboot)'");
+        assert_eq!(quoted("it's; ls"), r"'it'\''s; ls'");
+        assert_eq!((quoted(""), quoted("-f")), ("''".to_owned(), "'-f'".to_owned()));
     }
 }

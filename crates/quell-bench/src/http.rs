@@ -34,7 +34,8 @@ pub(crate) async fn run(
     let each = (sizes.jobs / 4 / CALLERS).max(1);
     // In this process and over HTTP by turns, the better of two each: the first of them meets a cold store.
     let (engine, _) = fresh.open(Queue::none(), 1).await?;
-    let server = Server::start(program, fresh).await?;
+    let args = ["--no-work", "--handler", "pull"];
+    let server = Server::start(program, fresh, &args, "", &[]).await?;
     let (mut inside, mut through) = (0.0_f64, 0.0_f64);
     for round in 0..2 {
         inside = inside.max(append_by_callers(&engine, 2 * round * CALLERS * each, each).await?);
@@ -74,21 +75,33 @@ pub(crate) async fn run(
     Ok(figures)
 }
 
-/// `quell serve`, without workers.
-struct Server {
+/// `quell serve`.
+pub(crate) struct Server {
     child: Child,
-    address: String,
-    /// An empty folder to stand in: a configuration of the person who measures is not ours.
+    pub(crate) address: String,
+    /// A folder of its own to stand in: a configuration of the person who measures is not ours.
     _folder: TempDir,
 }
 
 impl Server {
-    async fn start(program: &Program, fresh: &Fresh) -> anyhow::Result<Self> {
+    /// With this configuration, unless it is empty, and with these variables beside those of this process.
+    pub(crate) async fn start(
+        program: &Program,
+        fresh: &Fresh,
+        args: &[&str],
+        config: &str,
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
+        if !config.is_empty() {
+            std::fs::write(folder.path().join("quell.toml"), config)?;
+        }
         let mut child = Command::new(&program.path)
-            .args(["serve", "--no-work", "--handler", "pull", "--listen", "127.0.0.1:0", "--log", "error"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "error"])
+            .args(args)
             // By the environment, so that no password is in the list of processes.
             .env("QUELL_STORE", &fresh.url)
+            .envs(env.iter().copied())
             .current_dir(folder.path())
             .stderr(Stdio::piped())
             .stdin(Stdio::null())
@@ -195,19 +208,24 @@ impl Server {
         crate::waiting::resident_mb_of(&self.child.id()?.to_string())
     }
 
-    async fn end(mut self) -> anyhow::Result<()> {
+    /// The most that it ever had.
+    pub(crate) fn peak_mb(&self) -> Option<f64> {
+        crate::waiting::peak_mb_of(&self.child.id()?.to_string())
+    }
+
+    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("the server cannot be stopped")
     }
 }
 
 /// One connection that is kept.
-struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
 }
 
 impl Connection {
-    async fn open(address: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn open(address: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await.context("the server does not listen")?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream, read: Vec::with_capacity(1_024) })
@@ -218,7 +236,7 @@ impl Connection {
         self.request("/v1/queues/bench/events", &body, 202).await
     }
 
-    async fn request(&mut self, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
+    pub(crate) async fn request(&mut self, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
         self.stream.write_all(request(path, body).as_bytes()).await?;
         self.read.clear();
         let head = loop {

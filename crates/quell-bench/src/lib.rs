@@ -17,6 +17,7 @@
 //! | `http` | the appends of `jobs` through a server of its own, its acknowledgements at half that load, and its memory |
 //! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
 //! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
+//! | `chat` | bursts of webhooks from many customers into a server with a chat: one reply each, in order; times and memory |
 //! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
 //!
 //! Each workload gets a place of its own (`place.rs`), which is gone when it ends, also by an error or a signal.
@@ -32,6 +33,7 @@ use tokio::task::JoinHandle;
 
 mod bloat;
 mod burst;
+mod chat;
 mod held;
 mod hook;
 mod http;
@@ -60,7 +62,7 @@ pub struct Options {
     pub sizes: Sizes,
     /// Starts a worker process that calls [`work`]; without it, `processes` is left out.
     pub worker: Option<Program>,
-    /// The program whose `serve` is measured; without it, `http` is left out.
+    /// The program whose `serve` is measured; without it, `http` and `chat` are left out.
     pub server: Option<Program>,
 }
 
@@ -95,6 +97,8 @@ pub struct Sizes {
     pub hooks: usize,
     /// The transcript of `ingest`.
     pub transcript_bytes: u64,
+    /// Customers of `chat`.
+    pub customers: usize,
 }
 
 impl Default for Sizes {
@@ -117,11 +121,12 @@ impl Default for Sizes {
             http_lanes: 100_000,
             hooks: 100,
             transcript_bytes: 100_000_000,
+            customers: 10_000,
         }
     }
 }
 
-pub const WORKLOADS: [&str; 12] = [
+pub const WORKLOADS: [&str; 13] = [
     "jobs",
     "keyed",
     "burst",
@@ -132,6 +137,7 @@ pub const WORKLOADS: [&str; 12] = [
     "http",
     "hook",
     "ingest",
+    "chat",
     "held",
     "bloat",
 ];
@@ -256,7 +262,9 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "processes" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
-        "http" if options.server.is_none() => Some("there is no program to start as a server".to_owned()),
+        "http" | "chat" if options.server.is_none() => {
+            Some("there is no program to start as a server".to_owned())
+        }
         _ => None,
     }
 }
@@ -311,6 +319,10 @@ async fn workload(
         "ingest" => {
             tell(&format!("ingest: a transcript of {} bytes", grouped(sizes.transcript_bytes as f64)));
             hook::ingest(fresh, sizes, options.server.as_ref())
+        }
+        "chat" => {
+            tell(&format!("chat: bursts of {} customers", n(sizes.customers)));
+            chat::run(fresh, sizes, options.server.as_ref()).await
         }
         "held" => {
             tell(&format!("held: claims while a transaction stays open for {} s", sizes.held.as_secs()));

@@ -37,7 +37,44 @@ pub(crate) async fn measure(fresh: &Fresh, sizes: &Sizes) -> anyhow::Result<Raw>
     }
 }
 
-struct Sqlite(Connection);
+/// One row in a commit of its own: what a single durable append costs at least.
+pub(crate) enum Single {
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+    Redis(Redis),
+}
+
+impl Single {
+    pub(crate) async fn make(fresh: &Fresh) -> anyhow::Result<Self> {
+        Ok(match fresh.kind {
+            Kind::Sqlite => Single::Sqlite(Sqlite::make(fresh)?),
+            Kind::Postgres => Single::Postgres(Postgres::make(fresh).await?),
+            Kind::Redis => Single::Redis(Redis::make(fresh).await?),
+        })
+    }
+
+    /// How many milliseconds it took.
+    pub(crate) async fn commit(self) -> anyhow::Result<(Self, f64)> {
+        let (own, rate) = match self {
+            // On a thread that may wait: those of the runtime measure something else meanwhile.
+            Single::Sqlite(raw) => {
+                let insert = move || raw.insert(1, 1).map(|rate| (Single::Sqlite(raw), rate));
+                tokio::task::spawn_blocking(insert).await??
+            }
+            Single::Postgres(raw) => {
+                let rate = raw.insert(1, 1).await?;
+                (Single::Postgres(raw), rate)
+            }
+            Single::Redis(mut raw) => {
+                let rate = raw.push(1, 1).await?;
+                (Single::Redis(raw), rate)
+            }
+        };
+        Ok((own, 1_000.0 / rate))
+    }
+}
+
+pub(crate) struct Sqlite(Connection);
 
 impl Sqlite {
     fn make(fresh: &Fresh) -> anyhow::Result<Self> {
@@ -69,7 +106,7 @@ impl Sqlite {
     }
 }
 
-struct Postgres {
+pub(crate) struct Postgres {
     client: tokio_postgres::Client,
     insert: tokio_postgres::Statement,
 }
@@ -103,7 +140,7 @@ impl Postgres {
     }
 }
 
-struct Redis {
+pub(crate) struct Redis {
     connection: redis::aio::MultiplexedConnection,
     list: String,
 }

@@ -36,6 +36,9 @@ pub(crate) const INGEST_MB: f64 = 200.0;
 pub(crate) const HTTP_OF_PROCESS: f64 = 0.6;
 pub(crate) const HTTP_P99_MS: f64 = 15.0;
 
+/// A webhook of a chat, beyond one durable append without Quell.
+pub(crate) const CHAT_BEYOND_RAW_MS: f64 = 2.0;
+
 impl Targets {
     pub(crate) fn of(kind: Kind) -> Targets {
         match kind {

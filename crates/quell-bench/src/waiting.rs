@@ -110,8 +110,17 @@ fn resident_mb() -> Option<f64> {
 
 /// Of the process with this id.
 pub(crate) fn resident_mb_of(process: &str) -> Option<f64> {
+    megabytes_of(process, "VmRSS:")
+}
+
+/// The most that the process with this id ever had.
+pub(crate) fn peak_mb_of(process: &str) -> Option<f64> {
+    megabytes_of(process, "VmHWM:")
+}
+
+fn megabytes_of(process: &str, named: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(named))?;
     let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes / 1_024.0)
 }

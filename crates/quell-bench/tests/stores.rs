@@ -1,6 +1,6 @@
 //! Every workload with tiny numbers on every store: figures come, and nothing is left behind.
 //!
-//! `processes` starts programs and is tested with the real one, in `quell-cli`.
+//! `processes`, `http` and `chat` start programs and are tested with the real one, in `quell-cli`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -32,6 +32,7 @@ fn tiny() -> Sizes {
         http_lanes: 1_000,
         hooks: 3,
         transcript_bytes: 200_000,
+        customers: 20,
     }
 }
 

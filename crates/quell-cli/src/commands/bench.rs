@@ -38,6 +38,9 @@ pub(crate) struct BenchArgs {
     /// How long the other session of the workload `held` keeps its transaction open
     #[arg(long, value_name = "N", default_value_t = Sizes::default().held.as_secs())]
     held_seconds: u64,
+    /// Customers of the workload `chat`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().customers)]
+    customers: usize,
     #[command(flatten)]
     form: Form,
 }
@@ -57,6 +60,7 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
             waiting: args.waiting,
             http_lanes: args.waiting.min(Sizes::default().http_lanes),
             process_lanes: args.process_lanes,
+            customers: args.customers,
             held: Duration::from_secs(args.held_seconds),
             ..Sizes::default()
         },

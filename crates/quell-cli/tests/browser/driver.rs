@@ -133,6 +133,20 @@ impl Browser {
         self.post("/execute/sync", json!({ "script": script, "args": [] })).await.unwrap()
     }
 
+    /// From now on the window is as wide as that of a telephone.
+    pub(crate) async fn narrow(&self) {
+        let params = json!({ "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": false });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": params });
+        self.post("/goog/cdp/execute", command).await.unwrap();
+    }
+
+    /// Nothing is wider than the window.
+    pub(crate) async fn fits(&self) {
+        let root = "document.documentElement";
+        let wide = self.run(&format!("return [{root}.scrollWidth, {root}.clientWidth]")).await;
+        assert!(wide[0].as_u64() <= wide[1].as_u64(), "the page and the window are so wide: {wide}");
+    }
+
     async fn find(&self, selector: &str) -> Option<String> {
         let query = json!({ "using": "css selector", "value": selector });
         Some(self.post("/element", query).await.ok()?[ELEMENT].as_str()?.to_owned())

@@ -124,6 +124,9 @@ async fn journey(client: Client, browser: Browser) {
     browser.click("#redrive").await;
     browser.reads("#live .note", "back at work").await;
     browser.reads("#live .facts", "Redriven from").await;
+    browser.fits().await;
+    browser.narrow().await;
+    browser.fits().await;
 
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     browser.click("#logout").await;

@@ -9,6 +9,7 @@ mod answers;
 mod backups;
 mod bench;
 mod chat;
+mod chat_load;
 mod configuration;
 mod copying;
 mod demo;
