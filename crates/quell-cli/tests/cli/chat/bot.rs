@@ -18,7 +18,8 @@ use crate::support::{Answer, Folder, Line, PATIENCE, Process, items};
 /// The word of the older system, with everything in it that an address or a shell could spoil.
 pub(super) const PASSKEY: &str = "FuK@tTcKerZ-2o25";
 /// What `curl -d` calls everything.
-const FORM: &str = "application/x-www-form-urlencoded";
+const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
+pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// Where a bot keeps its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +209,17 @@ impl Bot {
         connection
     }
 
+    /// Moves the clock of the file: real waits at their real length, without waiting for them.
+    pub(super) fn move_clock(&self, seconds: i64) {
+        let sql = "UPDATE meta SET clock_offset = clock_offset + ?1";
+        self.database().execute(sql, [seconds * 1_000]).unwrap();
+    }
+
+    /// A number that the file knows.
+    pub(super) fn number(&self, sql: &str) -> i64 {
+        self.database().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
     /// Stops a process between two of its own turns at the database: stopped in one of them, nobody would pass it.
     pub(super) fn freeze(&self, server: &Server) {
         let connection = self.database();
@@ -227,13 +239,14 @@ pub(super) struct Address(String);
 
 impl Address {
     /// A webhook; no status when nobody answered.
-    pub(super) fn post(&self, content_type: &str, path: &str, body: &str) -> Option<u16> {
+    pub(super) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Option<u16> {
         let mut stream = TcpStream::connect(&self.0).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (address, length) = (&self.0, body.len());
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nConnection: close\r\n\
-             Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}"
+             {headers}Content-Length: {length}\r\n\r\n{body}"
         );
         stream.write_all(head.as_bytes()).ok()?;
         let mut answer = String::new();
@@ -248,7 +261,7 @@ impl Address {
 
     /// Whether somebody took it in.
     pub(super) fn may_take(&self, body: &str) -> bool {
-        self.post(FORM, "/webhook", body) == Some(200)
+        self.post("/webhook", &[FORM], body) == Some(200)
     }
 }
 
@@ -311,6 +324,12 @@ impl Log {
         buffered.retain(|line| line["queue"] == "chat" && line["key"] == key(customer));
         buffered.sort_by_key(|line| line["seq"].as_u64());
         buffered.iter().map(|line| line["lane"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Nothing went wrong.
+    pub(super) fn is_calm(&self) -> bool {
+        let lines = self.0.iter().filter_map(|line| serde_json::from_str::<Value>(line.text()).ok());
+        lines.filter(|line| line["level"] == "WARN" || line["level"] == "ERROR").count() == 0
     }
 
     /// How many messages each run of a customer had.

@@ -54,6 +54,23 @@ fn nothing_at_sixty_seconds_and_one_run_at_seventy() {
 }
 
 #[test]
+fn nothing_at_sixty_seconds_and_one_run_at_seventy_at_their_real_length() {
+    // On a store whose clock can be moved.
+    let bot = Bot::new(&Setup::default().waiting(60_000));
+    let servers = [bot.serve(), bot.serve()];
+    servers[0].takes(&message(CUSTOMER, "Message A"));
+    bot.move_clock(10);
+    servers[1].takes(&message(CUSTOMER, "Message B"));
+    bot.move_clock(50);
+    meanwhile(Duration::from_secs(1), || bot.questions().is_empty(), "at sixty seconds it waits");
+    bot.move_clock(10);
+    bot.replies(1);
+    assert_eq!(bot.questions(), ["Message A\n[+10s] Message B"]);
+    assert_eq!(bot.number("SELECT count(*) FROM run WHERE claimed_at >= first_at + 70000"), 1);
+    Log::of(servers.into());
+}
+
+#[test]
 fn single_message_processing() {
     let bot = bot(300);
     let server = bot.serve();
@@ -218,6 +235,23 @@ fn hole_buffer_expires_after_five_minutes() {
     bot.quell(&["chat", "resume", CUSTOMER]).ok();
     bot.replies(2);
     assert_eq!(bot.questions()[1..], ["are you there?"]);
+    server.stop();
+}
+
+#[test]
+fn what_waits_for_an_hour_is_still_there() {
+    // On a store whose clock can be moved: twelve times as long as the older buffer lived.
+    let bot = Bot::new(&Setup::default());
+    let server = bot.serve();
+    server.takes(&message(CUSTOMER, "Hello"));
+    bot.replies(1);
+    bot.quell(&["chat", "pause", CUSTOMER]).ok();
+    server.takes(&message(CUSTOMER, "are you there?"));
+    bot.move_clock(3_600);
+    server.takes(&message(CUSTOMER, "hello?"));
+    bot.quell(&["chat", "resume", CUSTOMER]).ok();
+    bot.replies(2);
+    assert_eq!(bot.questions()[1..], ["are you there?\n[+3600s] hello?"]);
     server.stop();
 }
 

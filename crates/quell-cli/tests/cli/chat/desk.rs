@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::bot::{Bot, Setup, identified, key, message, thinking};
+use super::bot::{Bot, JSON, Setup, identified, key, message, thinking};
 use crate::hook::host::until;
 use crate::support::{Folder, items};
 
@@ -136,8 +136,7 @@ fn forgetting_removes_a_conversation_also_from_under_a_worker() {
     let runs = bot.json(&["runs"]);
     assert!(!runs.to_string().contains("secret"), "{runs:#}");
     let events = "SELECT count(*) FROM event WHERE payload LIKE '%secret%'";
-    let left: i64 = bot.database().query_row(events, [], |row| row.get(0)).unwrap();
-    assert_eq!(left, 0);
+    assert_eq!(bot.number(events), 0);
 }
 
 #[test]
@@ -165,10 +164,7 @@ fn two_conversations_with_one_number_must_be_told_apart() {
     let bot = Bot::new(&Setup { sections: SALES, ..Setup::default() });
     let server = bot.serve();
     server.takes(&message(CUSTOMER, "help"));
-    assert_eq!(
-        server.address.post("application/json", "/sales", &message(CUSTOMER, "an offer, please")),
-        Some(200)
-    );
+    assert_eq!(server.address.post("/sales", &[JSON], &message(CUSTOMER, "an offer, please")), Some(200));
     bot.replies(2);
     let sales = format!("{}:sales", key(CUSTOMER));
     bot.quell(&["chat", "show", CUSTOMER])

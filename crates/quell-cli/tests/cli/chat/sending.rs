@@ -1,0 +1,84 @@
+//! Servers that are killed while a provider takes a reply: nobody knows whether it was sent, and it is never sent twice.
+
+use quell::webhook::{Scheme, Secret};
+use quell_chat::inbound::meta::Meta;
+use quell_chat::local::ProviderFault;
+use quell_chat::message::Channel;
+use serde_json::json;
+
+use super::bot::{Bot, JSON, Server, Setup, message};
+use crate::hook::host::until;
+use crate::support::items;
+
+const CUSTOMER: &str = "12025550110";
+const SECRET: &str = "the-secret-of-our-application";
+const META: &str = "[endpoints.meta]\nscheme = \"meta\"\npath = \"/meta\"\nsecret_file = \"meta.secret\"\n";
+
+/// The provider has the call and says nothing; then everybody who knew of it is gone, and others come.
+fn killed_while_sending(bot: &Bot, server: Server) -> Server {
+    until("the provider is called", || bot.providers.received().len() == 1);
+    server.kill();
+    bot.serve()
+}
+
+#[test]
+fn a_reply_that_wati_has_is_not_sent_again() {
+    let bot = Bot::new(&Setup::default());
+    bot.providers.fail_next(Channel::Wati, ProviderFault::SilentAfter);
+    let server = bot.serve();
+    server.takes(&message(CUSTOMER, "Hi!"));
+    let server = killed_while_sending(&bot, server);
+    bot.replies(1);
+    assert_eq!(bot.providers.received().len(), 1, "it was looked for, and not sent");
+    assert_eq!(bot.questions(), ["Hi!"], "nor was the model asked again");
+    assert_eq!(bot.said(CUSTOMER), ["customer: Hi!", "bot: You said: Hi!"]);
+    server.stop();
+}
+
+#[test]
+fn a_reply_that_wati_does_not_have_is_sent_after_all() {
+    let bot = Bot::new(&Setup::default());
+    bot.providers.fail_next(Channel::Wati, ProviderFault::SilentBefore);
+    let server = bot.serve();
+    server.takes(&message(CUSTOMER, "Hi!"));
+    let server = killed_while_sending(&bot, server);
+    bot.replies(1);
+    assert_eq!(bot.providers.received().len(), 2);
+    assert_eq!(bot.questions(), ["Hi!"]);
+    assert_eq!(bot.said(CUSTOMER), ["customer: Hi!", "bot: You said: Hi!"]);
+    server.stop();
+}
+
+#[test]
+fn with_meta_a_person_is_asked() {
+    let bot = Bot::new(&Setup { sections: META, ..Setup::default() });
+    bot.folder.write("meta.secret", SECRET);
+    bot.providers.fail_next(Channel::Meta, ProviderFault::SilentAfter);
+    let server = bot.serve();
+    let body = json!({ "object": "whatsapp_business_account", "entry": [{ "id": "1", "changes": [{
+        "field": "messages",
+        "value": {
+            "messaging_product": "whatsapp",
+            "metadata": { "display_phone_number": "15550783881", "phone_number_id": "106540352242922" },
+            "contacts": [{ "profile": { "name": "Ada" }, "wa_id": CUSTOMER }],
+            "messages": [{
+                "from": CUSTOMER, "id": "wamid.1", "timestamp": "1749416383", "type": "text", "text": { "body": "Hi!" },
+            }],
+        },
+    }] }] })
+    .to_string();
+    let signed = Meta.sign(&Secret::new(SECRET), "", 0, body.as_bytes());
+    let mut headers = vec![JSON];
+    headers.extend(signed.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    assert_eq!(server.address.post("/meta", &headers, &body), Some(200));
+    let server = killed_while_sending(&bot, server);
+    bot.replies(1);
+    assert_eq!((bot.providers.received().len(), bot.questions().len()), (1, 1));
+    let waiting = bot.json(&["chat", "list", "--human"]);
+    assert_eq!(items(&waiting)[0]["key"], format!("meta:{CUSTOMER}"), "{waiting:#}");
+    bot.quell(&["chat", "show", CUSTOMER])
+        .ok()
+        .says("it is unknown whether the last reply reached the customer")
+        .says("(unknown whether it was sent)");
+    assert_eq!(server.stop().named("chat.handed_over").len(), 1);
+}
