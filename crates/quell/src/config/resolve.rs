@@ -5,6 +5,7 @@
 //! door in `queue.rs`, single values were already checked by `value.rs`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,10 +117,9 @@ impl Settings {
             transcripts.iter().map(|_| TRANSCRIPTS).chain(chat.iter().flat_map(|_| [CHAT, CHAT_FAILED]));
         for name in own {
             let own = QueueName::new(name).expect("the name is written in this program and is valid");
-            if !queues.contains_key(&own) {
-                let (settings, _) =
-                    resolve_queue(&mut r, &sources, name, own.clone(), QueueConfig::default())?;
-                queues.insert(own, Arc::new(settings));
+            if let Entry::Vacant(free) = queues.entry(own.clone()) {
+                let (settings, _) = resolve_queue(&mut r, &sources, name, own, QueueConfig::default())?;
+                free.insert(Arc::new(settings));
             }
         }
         notify_queues(&mut r, &sources, &mut queues, &wishes)?;
