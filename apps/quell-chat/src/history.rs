@@ -15,7 +15,10 @@ impl Bounds {
     pub fn shorter_than(told: &[Turn]) -> Bounds {
         let before = &told[..told.len().saturating_sub(1)];
         let past = || before.iter().filter(|turn| turn.role != model::Role::System);
-        Bounds { messages: past().count() / 4, bytes: past().map(|turn| turn.content.len()).sum::<usize>() / 4 }
+        Bounds {
+            messages: past().count() / 4,
+            bytes: past().map(|turn| turn.content.len()).sum::<usize>() / 4,
+        }
     }
 }
 

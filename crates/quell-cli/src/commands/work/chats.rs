@@ -41,7 +41,8 @@ impl Chats {
         let Some(chat) = &loaded.settings.chat else { return Ok(None) };
         let (mut live, mut handlers) = (None, BTreeMap::new());
         if works {
-            let ready = Live::load(chat, &loaded.env).map_err(|problem| Failure::new(failure::USAGE, problem))?;
+            let ready =
+                Live::load(chat, &loaded.env).map_err(|problem| Failure::new(failure::USAGE, problem))?;
             let ready = Arc::new(ready);
             let book = book::open(engine.store().clone()).await?;
             let http = quell_chat::client(engine.settings())
