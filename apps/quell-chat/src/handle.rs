@@ -72,9 +72,28 @@ struct Pause {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Tried {
-    Sent { id: Option<String> },
-    NotSent { why: String, again: bool },
-    Unknown { why: String, at: i64 },
+    Sent {
+        id: Option<String>,
+    },
+    NotSent {
+        why: String,
+        again: bool,
+    },
+    /// The provider may have it since this time, and nothing is known since that one: a call takes long to fail.
+    Unknown {
+        why: String,
+        since: i64,
+        at: i64,
+    },
+}
+
+/// A try of which nobody knows whether it was sent, see [`Tried::Unknown`].
+struct Doubt<'a> {
+    why: &'a str,
+    since: i64,
+    at: i64,
+    /// It was made by this attempt.
+    fresh: bool,
 }
 
 /// Why a run does not go on.
@@ -272,8 +291,12 @@ impl Answers {
                 StepOnce::Done(tried) => tried,
                 // The process that meant to send it is gone.
                 StepOnce::Unknown => {
-                    let at = burst.run.batch().claimed_at.as_millis();
-                    Tried::Unknown { why: "a worker died while it was sent".to_owned(), at }
+                    let begun = self.begun(burst, &name).await?.as_millis();
+                    Tried::Unknown {
+                        why: "a worker died while it was sent".to_owned(),
+                        since: begun,
+                        at: begun,
+                    }
                 }
             };
             match (tried, fresh) {
@@ -283,14 +306,26 @@ impl Answers {
                 (Tried::NotSent { why, again: false }, _) => {
                     return Ok(Outcome::failed(format!("the reply cannot be sent: {why}")));
                 }
-                (Tried::Unknown { why, at }, fresh) => {
-                    if let Some(outcome) = self.reconcile(burst, text, &why, at, fresh.is_some()).await? {
+                (Tried::Unknown { why, since, at }, fresh) => {
+                    let doubt = Doubt { why: &why, since, at, fresh: fresh.is_some() };
+                    if let Some(outcome) = self.reconcile(burst, text, &doubt).await? {
                         return Ok(outcome);
                     }
                 }
             }
         }
         Ok(Outcome::failed(format!("the reply could not be sent in {SEND_TRIES} tries")))
+    }
+
+    /// When a try began that an earlier attempt made, which is long before the present attempt did.
+    async fn begun(&self, burst: &Burst<'_>, step: &str) -> Result<Timestamp, Stop> {
+        let (batch, revision) = (burst.run.batch(), burst.run.revision());
+        let away = |error| Outcome::retry(format!("when the reply was begun cannot be read: {error}"));
+        let detail = self.engine.run(batch.run_id).await.map_err(away)?;
+        let mut steps = detail.into_iter().flat_map(|detail| detail.steps);
+        let begun = steps.find(|known| known.name == step && known.revision == revision);
+        // Nobody could have answered before the last message of the batch was there.
+        Ok(begun.map_or(batch.last_at, |known| known.at))
     }
 
     /// Who asks the provider's source for a turn.
@@ -329,6 +364,7 @@ impl Answers {
             return Ok(Tried::NotSent { why, again: false });
         };
         let own_id = burst.run.step_key(step);
+        let since = self.engine.wall().as_millis();
         let sending = provider.send(&self.http, &burst.recipient(), text, &own_id).await;
         if let Some(governed) = governed {
             // A word that the store did not take only makes its breaker a little slower.
@@ -339,7 +375,9 @@ impl Answers {
             Sending::NotSent { why, again, .. } => {
                 (Tried::NotSent { why, again: again.is_some() }, again.flatten())
             }
-            Sending::Unknown { why } => (Tried::Unknown { why, at: self.engine.wall().as_millis() }, None),
+            Sending::Unknown { why } => {
+                (Tried::Unknown { why, since, at: self.engine.wall().as_millis() }, None)
+            }
         };
         *fresh = Some(after);
         Ok(tried)
@@ -351,10 +389,9 @@ impl Answers {
         &self,
         burst: &Burst<'_>,
         text: &str,
-        why: &str,
-        at: i64,
-        fresh: bool,
+        doubt: &Doubt<'_>,
     ) -> Result<Option<Outcome>, Stop> {
+        let Doubt { why, since, at, fresh } = *doubt;
         let provider = burst.tenant.provider(burst.conversation.channel);
         let askable = provider.filter(|provider| provider.reconciles());
         if let Some(provider) = askable {
@@ -364,7 +401,8 @@ impl Answers {
                 let text = format!("whether the reply was sent is unknown and will be asked: {why}");
                 return Ok(Some(Outcome::retry_after(wait.max(Duration::from_secs(1)), text)));
             }
-            match provider.reconcile(&self.http, &burst.recipient(), text, Timestamp::from_millis(at)).await {
+            let since = Timestamp::from_millis(since);
+            match provider.reconcile(&self.http, &burst.recipient(), text, since).await {
                 Reconciled::Sent { id } => return self.sent(burst, text, id).await.map(Some),
                 Reconciled::NotSent => return Ok(None),
                 Reconciled::Unknown { .. } => {}

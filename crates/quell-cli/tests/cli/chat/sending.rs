@@ -82,3 +82,15 @@ fn with_meta_a_person_is_asked() {
         .says("(unknown whether it was sent)");
     assert_eq!(server.stop().named("chat.handed_over").len(), 1);
 }
+
+#[test]
+fn a_reply_that_wati_took_without_a_word_is_found_although_the_call_took_long_to_fail() {
+    let bot = Bot::new(&Setup::default());
+    bot.providers.fail_next(Channel::Wati, ProviderFault::SilentAfter);
+    let server = bot.serve();
+    server.takes(&message(CUSTOMER, "Hi!"));
+    bot.replies(1);
+    assert_eq!(bot.providers.received().len(), 1, "it was looked for from the beginning of the call on");
+    assert_eq!(bot.said(CUSTOMER), ["customer: Hi!", "bot: You said: Hi!"]);
+    server.stop();
+}
