@@ -103,7 +103,7 @@ fn what_cannot_work_is_refused_at_its_place() {
             format!("[chat.tenants.a]\n{MODEL}[queues.chat]\nnotify = {{ queue = \"b\" }}\n[queues.b]\n"),
             "no notify of its own",
         ),
-        ("[chat.meta]\n".to_owned(), "unknown field `meta`"),
+        ("[chat.meta]\n".to_owned(), "unknown setting `meta`"),
     ] {
         let problem = refused(&text);
         assert!(problem.contains(message), "{text}\n{problem}");

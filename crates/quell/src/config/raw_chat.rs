@@ -61,9 +61,9 @@ pub struct ChatTenantConfig {
     pub model: ChatModelConfig,
     /// The account at WATI, for messages that come by it.
     pub wati: Option<WatiConfig>,
-    /// The account at Twilio.
+    /// The account at Twilio, for messages that come by it.
     pub twilio: Option<TwilioConfig>,
-    /// The account at Meta.
+    /// The account at Meta, for messages that come by it.
     pub meta: Option<MetaConfig>,
 }
 
