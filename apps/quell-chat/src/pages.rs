@@ -189,9 +189,20 @@ impl Shown<'_> {
         vec![format!("quell chat {turn} {whom}"), format!("quell chat say {whom} 'I am here.'")]
     }
 
+    /// Why it waits, as a sentence begins.
+    fn why(&self) -> String {
+        let mut letters = self.lane.as_ref().map_or("", |lane| lane.row.why.as_str()).chars();
+        letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    }
+
+    /// Messages of the answer that is under way.
+    fn in_flight(&self) -> u64 {
+        self.lane.as_ref().map_or(0, |lane| lane.row.in_flight)
+    }
+
     /// Something waits or is being answered.
     fn is_busy(&self) -> bool {
-        self.lane.as_ref().is_some_and(|lane| lane.row.buffered > 0 || lane.row.in_flight > 0)
+        self.in_flight() > 0 || self.lane.as_ref().is_some_and(|lane| lane.row.buffered > 0)
     }
 }
 

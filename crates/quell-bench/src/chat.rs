@@ -2,7 +2,7 @@
 //!
 //! The server is `quell serve`, a process of its own with workers for eighty conversations at once. Webhooks go in over kept
 //! connections, as a provider sends them; a model that thinks for 200 ms and a provider that takes the replies are local servers
-//! in this process, over HTTP as well. Customers arrive a little more slowly than eighty conversations can be answered, so the
+//! in this process, over HTTP as well. Customers arrive more slowly than eighty conversations can be answered, so the
 //! times of webhooks are those of a busy server and not those of a queue in front of it. One durable row is written without Quell
 //! every few milliseconds meanwhile: what a webhook takes beyond that is Quell's own.
 //!
@@ -33,8 +33,8 @@ const LANES: usize = 80;
 const THINKING: Duration = Duration::from_millis(200);
 /// A customer who is silent for so long has finished.
 const QUIET: Duration = Duration::from_secs(1);
-/// Bursts that begin in a second, of the 400 that eighty conversations could be answered in.
-const ARRIVALS: f64 = 320.0;
+/// Customers that begin in a second. Eighty conversations, of which each is with the model for 200 ms, make room for 400.
+const ARRIVALS: f64 = 240.0;
 const CONNECTIONS: usize = 64;
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// When nothing has happened for so long, nothing will.

@@ -194,6 +194,7 @@ async fn what_waits_is_shown_also_before_anything_was_said() {
     for part in [
         "Nothing is in the book yet",
         "What waits",
+        "<p class=\"user\">Buffered 2, due since",
         "<span class=\"user\">Hi!</span>",
         "[image: https://media.example.com/1.jpg] this one",
         "href=\"/ui/lanes/chat/wati%3A12025550110\"",
@@ -202,6 +203,13 @@ async fn what_waits_is_shown_also_before_anything_was_said() {
     }
     world.page("/ui/lanes/chat/wati%3A12025550110").await;
     assert!(!page.contains("First message") && !page.contains("id=\"paused\""), "{page}");
+
+    // What a worker has taken is no longer listed, and not forgotten.
+    world.claim().await;
+    world.write(&ana, &json!({ "text": "hello?" })).await;
+    let page = world.page(&at(&ana)).await;
+    assert!(page.contains("2 messages in the answer that is under way"), "{page}");
+    assert!(page.contains("<span class=\"user\">hello?</span>") && !page.contains("this one"), "{page}");
 
     world.desk.pause(&ana, "ada").await.unwrap();
     let page = world.page(&at(&ana)).await;

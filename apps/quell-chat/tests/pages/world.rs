@@ -73,6 +73,13 @@ impl World {
         page
     }
 
+    /// A worker takes what waits, and keeps it.
+    pub(crate) async fn claim(&self) {
+        let wish = json!({ "queues": [CHAT], "worker": "w1", "max": 100, "wait_ms": 10_000 });
+        let reply = self.client.post(format!("{}/v1/claims", self.url)).json(&wish).send().await.unwrap();
+        assert_eq!(reply.status(), StatusCode::OK);
+    }
+
     pub(crate) fn book(&self) -> &Arc<dyn Book> {
         &self.desk.book
     }
