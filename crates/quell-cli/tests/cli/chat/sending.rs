@@ -11,41 +11,37 @@ use crate::hook::host::until;
 use crate::support::items;
 
 const CUSTOMER: &str = "12025550110";
+const OTHER: &str = "12025550111";
 const SECRET: &str = "the-secret-of-our-application";
 const META: &str = "[endpoints.meta]\nscheme = \"meta\"\npath = \"/meta\"\nsecret_file = \"meta.secret\"\n";
 
-/// The provider has the call and says nothing; then everybody who knew of it is gone, and others come.
-fn killed_while_sending(bot: &Bot, server: Server) -> Server {
-    until("the provider is called", || bot.providers.received().len() == 1);
+/// Providers have so many calls and say nothing; then everybody who knew of them is gone, and others come.
+fn killed_while_sending(bot: &Bot, server: Server, calls: usize) -> Server {
+    until("the provider is called", || bot.providers.received().len() == calls);
     server.kill();
     bot.serve()
 }
 
 #[test]
-fn a_reply_that_wati_has_is_not_sent_again() {
+fn a_reply_that_wati_has_is_not_sent_again_and_one_that_it_does_not_have_is() {
     let bot = Bot::new(&Setup::default());
-    bot.providers.fail_next(Channel::Wati, ProviderFault::SilentAfter);
     let server = bot.serve();
-    server.takes(&message(CUSTOMER, "Hi!"));
-    let server = killed_while_sending(&bot, server);
-    bot.replies(1);
-    assert_eq!(bot.providers.received().len(), 1, "it was looked for, and not sent");
-    assert_eq!(bot.questions(), ["Hi!"], "nor was the model asked again");
-    assert_eq!(bot.said(CUSTOMER), ["customer: Hi!", "bot: You said: Hi!"]);
-    server.stop();
-}
-
-#[test]
-fn a_reply_that_wati_does_not_have_is_sent_after_all() {
-    let bot = Bot::new(&Setup::default());
-    bot.providers.fail_next(Channel::Wati, ProviderFault::SilentBefore);
-    let server = bot.serve();
-    server.takes(&message(CUSTOMER, "Hi!"));
-    let server = killed_while_sending(&bot, server);
-    bot.replies(1);
-    assert_eq!(bot.providers.received().len(), 2);
-    assert_eq!(bot.questions(), ["Hi!"]);
-    assert_eq!(bot.said(CUSTOMER), ["customer: Hi!", "bot: You said: Hi!"]);
+    for (number, (fault, customer)) in
+        [(ProviderFault::SilentAfter, CUSTOMER), (ProviderFault::SilentBefore, OTHER)].into_iter().enumerate()
+    {
+        bot.providers.fail_next(Channel::Wati, fault);
+        server.takes(&message(customer, "Hi!"));
+        until("the provider is called", || bot.providers.received().len() == number + 1);
+    }
+    let server = killed_while_sending(&bot, server, 2);
+    bot.replies(2);
+    let calls = |customer: &str| bot.providers.received().iter().filter(|call| call.to == customer).count();
+    assert_eq!((calls(CUSTOMER), calls(OTHER)), (1, 2), "both were looked for, and one was sent");
+    assert_eq!(bot.questions(), ["Hi!", "Hi!"], "the model was not asked again");
+    for customer in [CUSTOMER, OTHER] {
+        assert_eq!(bot.said(customer), ["customer: Hi!", "bot: You said: Hi!"]);
+    }
+    assert_eq!(items(&bot.json(&["chat", "list", "--human"])).len(), 0);
     server.stop();
 }
 
@@ -71,7 +67,7 @@ fn with_meta_a_person_is_asked() {
     let mut headers = vec![JSON];
     headers.extend(signed.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     assert_eq!(server.address.post("/meta", &headers, &body), Some(200));
-    let server = killed_while_sending(&bot, server);
+    let server = killed_while_sending(&bot, server, 1);
     bot.replies(1);
     assert_eq!((bot.providers.received().len(), bot.questions().len()), (1, 1));
     let waiting = bot.json(&["chat", "list", "--human"]);
