@@ -82,13 +82,6 @@ impl Tenant {
         let prompt = settings.prompt.as_ref().map(read_prompt).transpose()?;
         Ok(Tenant { settings: settings.clone(), prompt, model: call, providers })
     }
-
-    fn is_same(&self, other: &Tenant) -> bool {
-        self.settings == other.settings
-            && self.prompt == other.prompt
-            && self.model == other.model
-            && self.providers == other.providers
-    }
 }
 
 fn read_prompt(source: &PromptSource) -> Result<String, String> {
@@ -117,17 +110,11 @@ impl Live {
         Ok(Live(RwLock::new(Arc::new(ready(chat, env)?))))
     }
 
-    /// Replaces all of them, or none if something is missing. True when anything is different now.
-    pub fn change(&self, chat: &ChatSettings, env: &BTreeMap<String, String>) -> Result<bool, String> {
+    /// Replaces all of them, or none if something is missing.
+    pub fn change(&self, chat: &ChatSettings, env: &BTreeMap<String, String>) -> Result<(), String> {
         let next = Arc::new(ready(chat, env)?);
-        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let same = now.len() == next.len()
-            && now
-                .iter()
-                .zip(&*next)
-                .all(|((name, before), (next_name, after))| name == next_name && before.is_same(after));
-        *now = next;
-        Ok(!same)
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
     }
 
     pub fn tenant(&self, name: &event::Tenant) -> Option<Arc<Tenant>> {

@@ -47,7 +47,7 @@ pub struct ChatTenantConfig {
     pub content_dedupe: Option<Written<bool>>,
     /// What the model is told to be.
     pub prompt: Option<Written<String>>,
-    /// The same from a file, which is read again when the configuration changes.
+    /// The same from a file, which is read again when it changes.
     pub prompt_file: Option<Written<String>>,
     /// How many earlier messages of the conversation the model is shown, 0 to 1000. Default `40`.
     pub history_messages: Option<Written<i64>>,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use quell::config::{CHAT, Flags};
+use quell::config::{CHAT, ChatSettings, Flags, PromptSource};
 use quell::quell_core::event::{QueueName, SourceName};
 use quell::worker::OwnHandler;
 use quell::{Engine, clock};
@@ -50,10 +50,16 @@ impl Chats {
             handlers = quell_chat::handlers(engine, &book, &ready, &http);
             live = Some(ready);
         }
-        let follower = loaded
-            .file
-            .clone()
-            .map(|file| tokio::spawn(follow(engine.clone(), live, file, global.clone(), loaded.env.clone())));
+        let follower = loaded.file.clone().map(|file| {
+            let following = Following {
+                engine: engine.clone(),
+                live,
+                file,
+                global: global.clone(),
+                env: loaded.env.clone(),
+            };
+            tokio::spawn(following.follow(chat.clone()))
+        });
         Ok(Some(Chats { handlers, follower }))
     }
 
@@ -70,56 +76,63 @@ impl Drop for Chats {
     }
 }
 
-/// Puts what the file says in force whenever it has changed.
-async fn follow(
+/// Puts what the file says in force whenever it, or a prompt that it names, has changed.
+struct Following {
     engine: Engine,
     live: Option<Arc<Live>>,
     file: PathBuf,
     global: Global,
     env: BTreeMap<String, String>,
-) {
-    let mut known = changed_at(&file);
-    loop {
-        clock::sleep(LOOK_EVERY).await;
-        let now = changed_at(&file);
-        if now == known {
-            continue;
-        }
-        known = now;
-        match read(&engine, live.as_deref(), &global, &env) {
-            Ok(true) => tracing::info!(file = %file.display(), "chat.changed"),
-            Ok(false) => {}
-            Err(problem) => {
-                tracing::warn!(file = %file.display(), problem, "what the file says cannot be used; [chat] stays as it was");
+}
+
+impl Following {
+    async fn follow(self, mut chat: ChatSettings) {
+        let mut known = self.marks(&chat);
+        loop {
+            clock::sleep(LOOK_EVERY).await;
+            let now = self.marks(&chat);
+            if now == known {
+                continue;
+            }
+            known = now;
+            match self.read() {
+                Ok(next) => {
+                    tracing::info!(file = %self.file.display(), "chat.changed");
+                    known = self.marks(&next);
+                    chat = next;
+                }
+                Err(problem) => {
+                    let file = self.file.display();
+                    tracing::warn!(%file, problem, "what the file says cannot be used; [chat] stays as it was");
+                }
             }
         }
     }
-}
 
-/// When the file was changed last; nothing while it cannot be read, as between the two moves of an editor.
-fn changed_at(file: &PathBuf) -> Option<SystemTime> {
-    std::fs::metadata(file).and_then(|found| found.modified()).ok()
-}
+    /// When each file was changed last; nothing while one cannot be read, as between the two moves of an editor.
+    fn marks(&self, chat: &ChatSettings) -> Vec<Option<SystemTime>> {
+        let prompts = chat.tenants.values().filter_map(|tenant| match &tenant.prompt {
+            Some(PromptSource::File(path)) => Some(path),
+            _ => None,
+        });
+        let changed_at = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+        std::iter::once(&self.file).chain(prompts).map(changed_at).collect()
+    }
 
-fn read(
-    engine: &Engine,
-    live: Option<&Live>,
-    global: &Global,
-    env: &BTreeMap<String, String>,
-) -> Result<bool, String> {
-    let loaded = context::load(global, Flags::default()).map_err(|failure| failure.to_string())?;
-    let chat = loaded.settings.chat.ok_or("it has no [chat] any more; restart for that")?;
-    let declared = &engine.settings().sources;
-    let new = |source: &&SourceName| !declared.iter().any(|known| known.name == **source);
-    if let Some(source) = chat.tenants.values().flat_map(|tenant| tenant.sources()).find(new) {
-        return Err(format!("the source {source} is new; restart for that"));
+    fn read(&self) -> Result<ChatSettings, String> {
+        let loaded = context::load(&self.global, Flags::default()).map_err(|failure| failure.to_string())?;
+        let chat = loaded.settings.chat.ok_or("it has no [chat] any more; restart for that")?;
+        let declared = &self.engine.settings().sources;
+        let new = |source: &&SourceName| !declared.iter().any(|known| known.name == **source);
+        if let Some(source) = chat.tenants.values().flat_map(|tenant| tenant.sources()).find(new) {
+            return Err(format!("the source {source} is new; restart for that"));
+        }
+        if let Some(live) = &self.live {
+            live.change(&chat, &self.env)?;
+        }
+        if let Some(queue) = self.engine.settings().queue(&quell_chat::queue(CHAT)) {
+            chat.apply(&queue);
+        }
+        Ok(chat)
     }
-    let changed = match live {
-        Some(live) => live.change(&chat, env)?,
-        None => true,
-    };
-    if let Some(queue) = engine.settings().queue(&quell_chat::queue(CHAT)) {
-        chat.apply(&queue);
-    }
-    Ok(changed)
 }
