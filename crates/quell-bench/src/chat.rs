@@ -10,8 +10,8 @@
 
 mod bursts;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -37,6 +37,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const ARRIVALS: f64 = 240.0;
 const CONNECTIONS: usize = 64;
 const PROBE_EVERY: Duration = Duration::from_millis(50);
+/// A connection that was not used for so long may be closed by the server at any moment.
+const STALE: Duration = Duration::from_secs(5);
 /// When nothing has happened for so long, nothing will.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSKEY: &str = "passkey-of-the-benchmark";
@@ -147,19 +149,35 @@ impl Probe {
     }
 }
 
-/// Those of a provider: kept, and used by one burst at a time.
+/// Those of a provider: kept, used by one burst at a time and all by turns.
 struct Connections {
-    free: Mutex<Vec<Connection>>,
+    address: String,
+    /// With the time since their last use.
+    free: Mutex<VecDeque<(Connection, Watch)>>,
     permits: Semaphore,
 }
 
 impl Connections {
     async fn open(address: &str) -> anyhow::Result<Self> {
-        let mut free = Vec::with_capacity(CONNECTIONS);
+        let mut free = VecDeque::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
-            free.push(Connection::open(address).await?);
+            free.push_back((Connection::open(address).await?, Watch::start()));
         }
-        Ok(Connections { free: Mutex::new(free), permits: Semaphore::new(CONNECTIONS) })
+        let permits = Semaphore::new(CONNECTIONS);
+        Ok(Connections { address: address.to_owned(), free: Mutex::new(free), permits })
+    }
+
+    fn free(&self) -> MutexGuard<'_, VecDeque<(Connection, Watch)>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one that was free for the longest time, or a new one in its place.
+    async fn next(&self) -> anyhow::Result<Connection> {
+        let next = self.free().pop_front();
+        match next {
+            Some((connection, unused)) if unused.elapsed() < STALE => Ok(connection),
+            _ => Connection::open(&self.address).await,
+        }
     }
 
     /// Sends a burst, each message when the one before it is taken.
@@ -167,8 +185,7 @@ impl Connections {
         // From here on the customer waits, also for a connection.
         let mut watch = Watch::start();
         let _permit = self.permits.acquire().await?;
-        let taken = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut connection = taken.context("there are as many connections as permits")?;
+        let mut connection = self.next().await?;
         let mut took = Vec::new();
         for delivery in burst.deliveries() {
             connection
@@ -178,7 +195,7 @@ impl Connections {
             took.push(watch.millis());
             watch = Watch::start();
         }
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.free().push_back((connection, Watch::start()));
         Ok(Sent { burst, took, ended: since.elapsed() })
     }
 }
