@@ -138,26 +138,34 @@ impl Spool {
         Err(io::Error::new(ErrorKind::ResourceBusy, "the log of the spool is renamed again and again"))
     }
 
-    /// The log, and whether it was made now.
+    /// The log, and whether it was made now. A worker may rename it between any two steps of this.
     fn open_log(&self) -> io::Result<(File, bool)> {
         let path = self.folder.join(LOG);
         let open = |make: bool| {
             let mut options = OpenOptions::new();
             options.append(true).create_new(make).mode(0o600).custom_flags(NOFOLLOW).open(&path)
         };
-        match open(false) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            opened => return opened.map(|file| (file, false)),
+        let mut made = false;
+        for _ in 0..TRIES {
+            match open(false) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                opened => return opened.map(|file| (file, made)),
+            }
+            match DirBuilder::new().mode(0o700).create(&self.folder) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            // Another hook that was first brings its name to the disk before it returns, and so do we.
+            made = true;
+            match open(true) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                opened => return opened.map(|file| (file, true)),
+            }
         }
-        match DirBuilder::new().mode(0o700).create(&self.folder) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        match open(true) {
-            // Another hook was first; whoever made it brings its name to the disk before it returns.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => open(false).map(|file| (file, true)),
-            opened => opened.map(|file| (file, true)),
-        }
+        Err(io::Error::new(
+            ErrorKind::ResourceBusy,
+            "the log of the spool is made and renamed again and again",
+        ))
     }
 
     fn is_the_log(&self, file: &File) -> io::Result<bool> {
@@ -346,6 +354,7 @@ mod tests {
 
     #[test]
     fn many_hooks_and_workers_at_once_lose_nothing() {
+        const EACH: usize = 200;
         let (_folder, spool) = spool();
         let (done, seen) = (AtomicBool::new(false), std::sync::Mutex::new(BTreeSet::new()));
         thread::scope(|scope| {
@@ -353,7 +362,7 @@ mod tests {
                 .map(|hook| {
                     let spool = spool.clone();
                     scope.spawn(move || {
-                        (0..50).for_each(|n| spool.put(&format!("{hook}-{n}"), "{}").unwrap());
+                        (0..EACH).for_each(|n| spool.put(&format!("{hook}-{n}"), "{}").unwrap());
                     })
                 })
                 .collect();
@@ -378,7 +387,7 @@ mod tests {
             hooks.into_iter().for_each(|hook| hook.join().unwrap());
             done.store(true, Ordering::SeqCst);
         });
-        assert_eq!(seen.into_inner().unwrap().len(), 400);
+        assert_eq!(seen.into_inner().unwrap().len(), 8 * EACH);
     }
 
     #[test]

@@ -219,3 +219,18 @@ pub(crate) async fn settings_change_while_it_runs(kind: Kind) {
     let lane = world.engine.lane(crate::world::lane(Wati, "1")).await.unwrap().unwrap();
     assert_eq!(lane.row.due_at, slow.due_at, "a window that is open keeps what it began with");
 }
+
+pub(crate) async fn somebody_types_once_the_burst_is_over(kind: Kind) {
+    let world = World::with(kind, "typing_indicator_enabled = true").await;
+    world.model.follow(thinking("Yes.", WAIT));
+    world.send(Meta, CUSTOMER, json!({ "text": "Hi", "message_id": "wamid.1" }), Some("wamid.1")).await;
+    world.send(Meta, CUSTOMER, json!({ "text": "there?", "message_id": "wamid.2" }), Some("wamid.2")).await;
+    world.replies(1).await;
+    let calls = world.providers.received();
+    let typing: Vec<&str> = calls.iter().filter_map(|call| call.typing_for.as_deref()).collect();
+    assert_eq!(typing, ["wamid.2"], "once, for the last message: {calls:?}");
+    let asked = world.model.asked()[0].at;
+    let replied = world.providers.delivered()[0].at;
+    let shown = calls.iter().find(|call| call.typing_for.is_some()).unwrap().at;
+    assert!(shown < replied && asked < replied, "before the reply");
+}

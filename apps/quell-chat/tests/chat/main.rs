@@ -48,6 +48,7 @@ on_all! { answers:
     a_conversation_that_is_too_long_is_shortened_once
     what_the_model_will_not_answer_goes_to_a_person
     settings_change_while_it_runs
+    somebody_types_once_the_burst_is_over
 }
 
 on_all! { sending:
