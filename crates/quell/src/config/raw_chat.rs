@@ -14,8 +14,8 @@ pub struct ChatConfig {
     /// What holds for every tenant unless its own section says otherwise, and for messages that belong to no tenant. The same
     /// settings as `[chat.tenants.NAME]`.
     pub default: Option<ChatTenantConfig>,
-    /// The tenants by name, as the endpoints name them. Without `[chat.default]` only these are answered. All of `[chat]` may be
-    /// changed while `quell serve` and `quell work` run: it is in force within two seconds.
+    /// The tenants by name, as the endpoints name them; one without a section is not answered. All of `[chat]` may be changed
+    /// while `quell serve` and `quell work` run: it is in force within two seconds.
     #[schemars(with = "BTreeMap<String, ChatTenantConfig>")]
     pub tenants: BTreeMap<toml::Spanned<String>, ChatTenantConfig>,
 }

@@ -118,7 +118,7 @@ mod tests {
             check(name, part, &mut seen);
         }
         assert!(seen > 35, "{seen}");
-        assert!(schema["properties"].get("chat").is_none(), "what is refused is not offered by editors");
+        assert!(schema["properties"].get("notify").is_none(), "what is refused is not offered by editors");
         assert_eq!(schema["additionalProperties"], false);
     }
 
