@@ -50,6 +50,7 @@ fn the_queue_knows_the_policies_of_each_tenant() {
     let notify = a.notify.as_ref().unwrap();
     assert_eq!((notify.queue.as_str(), &notify.on[..]), (CHAT_FAILED, &[RunState::Failed][..]));
     assert_eq!(chat.handler, HandlerSettings::App);
+    assert_eq!((chat.retry.attempts, chat.retry.cap), (8, Duration::from_secs(60)), "a customer waits");
     assert_eq!(queue(&settings, CHAT_FAILED).append.window.policy, WindowPolicy::None);
     assert!(settings.sources.iter().any(|source| source.name.as_str() == "chat-model"));
 }

@@ -33,6 +33,14 @@ pub(super) const TRANSCRIPTS: &str = "transcripts";
 /// A transcript that does not exist yet is looked for ten times; the rest is for workers that were killed, each of which costs
 /// an attempt.
 const TRANSCRIPTS_ATTEMPTS: u32 = 30;
+/// A customer waits: after three minutes of tries a person is asked. While a breaker is open no try is made or counted.
+const CHAT_RETRY: RetryPolicy = RetryPolicy {
+    base: Duration::from_secs(2),
+    factor: 2.0,
+    cap: Duration::from_secs(60),
+    attempts: 8,
+    jitter: 0.2,
+};
 /// The window of `transcripts`.
 const DEBOUNCE_DEFAULT: Duration = Duration::from_secs(2);
 /// A lease of `transcripts` is this many of its windows, as the lock files that it replaces had it.
@@ -132,9 +140,10 @@ pub(super) fn resolve_queue(
     let overflow = policy::overflow(r, &path("overflow"), file.overflow.take())?;
     let content_dedupe = switch(r, &path("content_dedupe"), file.content_dedupe.take());
     let rules = policy::run_rules(r, &path, &mut file)?;
-    let usual = match transcripts {
-        true => RetryPolicy { attempts: TRANSCRIPTS_ATTEMPTS, ..RetryPolicy::default() },
-        false => RetryPolicy::default(),
+    let usual = match name.as_str() {
+        TRANSCRIPTS => RetryPolicy { attempts: TRANSCRIPTS_ATTEMPTS, ..RetryPolicy::default() },
+        CHAT | CHAT_FAILED if sources.chat => CHAT_RETRY,
+        _ => RetryPolicy::default(),
     };
     let retry = retry(r, &path("retry"), file.retry, usual)?;
     let words = [("failed", OnError::Failed), ("retry", OnError::Retry)];

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use quell_core::event::{AppendPolicy, Tenant};
 use quell_core::store::RunPolicy;
+use quell_core::window::WindowPolicy;
 
 /// What holds for one tenant in place of its queue's policies.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +43,12 @@ impl ByTenant {
     /// How runs are executed, for tenants that have their own way.
     pub fn run_policies(&self) -> Arc<BTreeMap<Tenant, Arc<RunPolicy>>> {
         self.read(|policies| policies.run.clone())
+    }
+
+    /// The windows of tenants that have their own, by name.
+    pub fn windows(&self) -> Vec<(Tenant, WindowPolicy)> {
+        let window = |(tenant, policy): (&Tenant, &Arc<AppendPolicy>)| (tenant.clone(), policy.window.policy);
+        self.read(|policies| policies.append.iter().map(window).collect())
     }
 
     pub fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use owo_colors::OwoColorize;
 use quell::config::{CHAT, CHAT_FAILED, DurationText, HandlerSettings, QueueSettings};
+use quell::quell_core::event::QueueName;
 use quell::quell_core::store::Durability;
 use quell::quell_core::window::WindowPolicy;
 use quell::{Engine, Worker};
@@ -112,17 +113,19 @@ fn queues(
     if names.len() > QUEUES_LISTED {
         texts.push(format!("and {} more; `quell check` shows all", names.len() - QUEUES_LISTED));
     }
-    (texts, names.first().map(|name| name.to_string()))
+    // What an application reads comes another way.
+    let plain =
+        |name: &&QueueName| settings.queue(name).is_some_and(|queue| queue.handler != HandlerSettings::App);
+    (texts, names.iter().find(plain).map(|name| name.to_string()))
 }
 
 /// `quiet 1s up to 10s, handler log`
 fn described(queue: &QueueSettings, forwarded: bool) -> String {
-    let window = match queue.append.window.policy {
-        WindowPolicy::None => "no window".to_owned(),
-        WindowPolicy::Fixed { wait } => format!("fixed {}", DurationText::show(wait)),
-        WindowPolicy::Quiet { quiet, max_wait } => {
-            format!("quiet {} up to {}", DurationText::show(quiet), DurationText::show(max_wait))
-        }
+    let windows = queue.tenants.windows();
+    let window = match &windows[..] {
+        [] => waits(queue.append.window.policy),
+        [(_, only)] => waits(*only),
+        many => format!("windows of {} tenants", many.len()),
     };
     let handler = match &queue.handler {
         _ if forwarded => return window,
@@ -135,6 +138,16 @@ fn described(queue: &QueueSettings, forwarded: bool) -> String {
         HandlerSettings::Http(push) => format!("http {}", push.target()),
     };
     format!("{window}, handler {handler}")
+}
+
+fn waits(window: WindowPolicy) -> String {
+    match window {
+        WindowPolicy::None => "no window".to_owned(),
+        WindowPolicy::Fixed { wait } => format!("fixed {}", DurationText::show(wait)),
+        WindowPolicy::Quiet { quiet, max_wait } => {
+            format!("quiet {} up to {}", DurationText::show(quiet), DurationText::show(max_wait))
+        }
+    }
 }
 
 /// The flags that another command needs to reach the same store.
