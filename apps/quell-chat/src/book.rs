@@ -13,13 +13,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use quell::Run;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell::quell_core::event::Tenant;
 use quell::quell_core::store::Store;
+use quell::quell_core::tables::{Cell, Row};
 use serde::{Deserialize, Serialize};
 
-use crate::message::{self, Channel};
+use crate::message::{self, Channel, Message};
 use crate::provider::Recipient;
 
 /// Entries that are kept of one conversation; older ones go. A model is shown far fewer, and a person who looks back so far has
@@ -35,6 +37,13 @@ const PREVIEW_CHARS: usize = 80;
 pub struct Place {
     pub tenant: Tenant,
     pub key: String,
+}
+
+impl Place {
+    /// That of the lane.
+    pub fn of(run: &Run) -> Place {
+        Place { tenant: run.tenant().clone(), key: run.key().to_string() }
+    }
 }
 
 impl fmt::Display for Place {
@@ -96,6 +105,13 @@ pub struct Conversation {
 impl Conversation {
     pub fn place(&self) -> Place {
         Place { tenant: self.tenant.clone(), key: self.key.clone() }
+    }
+
+    /// What a message tells of the customer, and where it was sent to.
+    pub fn hear(&mut self, message: &Message) {
+        self.customer.clone_from(&message.customer);
+        self.name = message.name.clone().or(self.name.take());
+        self.address = message.to.clone().or(self.address.take());
     }
 
     /// Where a reply goes.
@@ -242,6 +258,63 @@ fn preview(text: &str) -> String {
 /// What stands last in a list of entries and is no note: the new preview.
 fn last_said(entries: &[Entry]) -> Option<String> {
     entries.iter().rev().find(|entry| entry.role != Role::Note).map(|entry| preview(&entry.text))
+}
+
+/// The columns of a conversation in the order in which both ways keep them.
+fn cells(c: &Conversation) -> [Cell; 13] {
+    [
+        c.tenant.as_str().into(),
+        c.key.as_str().into(),
+        c.channel.as_str().into(),
+        c.customer.as_str().into(),
+        c.flow.as_deref().into(),
+        c.name.as_deref().into(),
+        c.address.as_deref().into(),
+        c.state.as_str().into(),
+        c.reason.as_deref().into(),
+        c.changed_at.as_millis().into(),
+        c.first_at.as_millis().into(),
+        c.last_at.as_millis().into(),
+        c.preview.as_str().into(),
+    ]
+}
+
+fn read_conversation(row: &Row) -> StoreResult<Conversation> {
+    Ok(Conversation {
+        tenant: Tenant::new(row.text(0)?).map_err(|_| strange("a tenant's name"))?,
+        key: row.text(1)?,
+        channel: Channel::named(&row.text(2)?).ok_or_else(|| strange("a channel"))?,
+        customer: row.text(3)?,
+        flow: row.maybe_text(4)?,
+        name: row.maybe_text(5)?,
+        address: row.maybe_text(6)?,
+        state: Voice::named(&row.text(7)?)?,
+        reason: row.maybe_text(8)?,
+        changed_at: time(row, 9)?,
+        first_at: time(row, 10)?,
+        last_at: time(row, 11)?,
+        preview: row.text(12)?,
+    })
+}
+
+/// What is kept of an entry besides its place: id, time, role, text, and how it came to be.
+fn read_entry(row: &Row) -> StoreResult<Entry> {
+    Ok(Entry {
+        id: row.text(0)?,
+        at: time(row, 1)?,
+        role: Role::named(&row.text(2)?)?,
+        text: row.text(3)?,
+        about: read_about(&row.text(4)?),
+    })
+}
+
+/// Tables give numbers back as numbers, keys as texts.
+fn time(row: &Row, column: usize) -> StoreResult<Timestamp> {
+    let millis = match row.0.get(column) {
+        Some(Cell::Text(text)) => text.parse().map_err(|_| strange("a time"))?,
+        _ => row.int(column)?,
+    };
+    Ok(Timestamp::from_millis(millis))
 }
 
 fn read_about(text: &str) -> About {

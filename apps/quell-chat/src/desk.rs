@@ -11,12 +11,13 @@ use quell::clock;
 use quell::config::{CHAT, CHAT_FAILED};
 use quell::fetch::Http;
 use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell::quell_core::event::{Invalid, Key, LaneKey, QueueName};
+use quell::quell_core::event::{Invalid, Key, LaneKey, Tenant};
 use quell::quell_core::inspect::LaneDetail;
 use quell::{Engine, EngineError};
 
-use crate::book::{About, Book, Conversation, Entry, Place, Role, Voice};
+use crate::book::{About, Book, Conversation, Entry, Place, Role, Voice, Wanted};
 use crate::live::Live;
+use crate::message;
 use crate::provider::Sending;
 
 /// A run that is told to end does so within its heartbeat; then nothing writes to the book any more.
@@ -182,26 +183,19 @@ impl Desk {
 
 fn lane(queue: &str, place: &Place) -> Result<LaneKey, DeskError> {
     let key = Key::new(&place.key)?;
-    Ok(LaneKey::new(QueueName::new(queue)?, key).of(place.tenant.clone()))
+    Ok(LaneKey::new(crate::queue(queue), key).of(place.tenant.clone()))
 }
 
 /// The conversations that somebody may mean by what was typed: a key, or the number of a customer.
-pub async fn meant(
-    desk: &Desk,
-    tenant: Option<&quell::quell_core::event::Tenant>,
-    who: &str,
-) -> StoreResult<Vec<Conversation>> {
-    let wanted = |customer: String| crate::book::Wanted {
+pub async fn meant(desk: &Desk, tenant: Option<&Tenant>, who: &str) -> StoreResult<Vec<Conversation>> {
+    let wanted = |customer: String| Wanted {
         tenant: tenant.cloned(),
         customer: Some(customer),
         limit: 20,
         ..Default::default()
     };
-    if crate::message::parts(who).is_some() {
-        let place = Place {
-            tenant: tenant.cloned().unwrap_or_else(quell::quell_core::event::Tenant::none),
-            key: who.to_owned(),
-        };
+    if message::parts(who).is_some() {
+        let place = Place { tenant: tenant.cloned().unwrap_or_else(Tenant::none), key: who.to_owned() };
         if let Ok(found) = desk.find(&place).await {
             return Ok(vec![found]);
         }

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use quell::config::Aggregation;
 use quell::fetch::Http;
 use quell::quell_core::batch::RunId;
 use quell::quell_core::error::StoreError;
-use quell::quell_core::event::{Event, Key, LaneKey, QueueName};
+use quell::quell_core::event::{Event, LaneKey, QueueName};
 use quell::{Engine, Handler, Outcome, Run, RunError, StepOnce};
 use serde::Deserialize;
 
@@ -66,7 +67,7 @@ impl Handler for Escalates {
 
 impl Escalates {
     async fn escalate(&self, run: &Run) -> Result<(), Away> {
-        let place = Place { tenant: run.tenant().clone(), key: run.key().to_string() };
+        let place = Place::of(run);
         let Some(last) = run.events().last() else { return Ok(()) };
         let notice: Notice = serde_json::from_str(last.payload.as_str()).map_err(|e| Away(e.to_string()))?;
         let known = self.book.conversation(&place).await?;
@@ -97,8 +98,7 @@ impl Escalates {
             self.tell(run, &notice, &conversation, &tenant, text).await?;
         }
         if tenant.settings.pause_when_escalated {
-            let key = Key::new(run.key().as_str()).map_err(|e| Away(e.to_string()))?;
-            let lane = LaneKey::new(notice.queue.clone(), key).of(run.tenant().clone());
+            let lane = LaneKey::new(notice.queue.clone(), run.key().clone()).of(run.tenant().clone());
             self.engine.pause(lane, ACTOR).await?;
         }
         Ok(())
@@ -118,10 +118,8 @@ impl Escalates {
         let Some(detail) = detail else { return Ok(conversation) };
         let messages: Vec<_> = detail.list.iter().filter_map(|event: &Event| read(event).ok()).collect();
         let Some((at, last)) = messages.last() else { return Ok(conversation) };
-        conversation.customer.clone_from(&last.customer);
-        conversation.name = last.name.clone().or(conversation.name);
-        conversation.address = last.to.clone().or(conversation.address);
-        let how = tenant.map_or(quell::config::Aggregation::Timed, |tenant| tenant.settings.aggregation);
+        conversation.hear(last);
+        let how = tenant.map_or(Aggregation::Timed, |tenant| tenant.settings.aggregation);
         let entry = Entry {
             id: format!("{}/asked", notice.run_id),
             at: *at,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quell::clock::{self, Chance};
+use quell::config::ChatSettings;
 use quell::fetch::{FetchError, Fetcher, Http};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreError;
@@ -126,11 +127,8 @@ impl From<StoreError> for Stop {
 impl Handler for Answers {
     async fn handle(&self, run: &Run) -> Outcome {
         let Some(tenant) = self.live.tenant(run.tenant()) else {
-            let name = match run.tenant().is_none() {
-                true => "[chat.default]".to_owned(),
-                false => format!("[chat.tenants.{}]", run.tenant()),
-            };
-            let text = format!("there is no {name} in the configuration, so nobody knows how to answer");
+            let section = ChatSettings::section(run.tenant());
+            let text = format!("there is no [{section}] in the configuration, so nobody knows how to answer");
             return Outcome::retry(text).source_unused();
         };
         // The address of the model stands in the operator's own configuration, so it is meant.
@@ -197,7 +195,7 @@ impl Answers {
         let messages =
             run.events().iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Outcome::failed)?;
         let text = join(&messages, tenant.settings.aggregation);
-        let place = Place { tenant: run.tenant().clone(), key: run.key().to_string() };
+        let place = Place::of(run);
         let mut conversation = match self.book.conversation(&place).await? {
             Some(known) => known,
             None => Conversation::begun(&place, run.batch().first_at).ok_or_else(|| {
@@ -205,9 +203,7 @@ impl Answers {
             })?,
         };
         if let Some((_, last)) = messages.last() {
-            conversation.customer.clone_from(&last.customer);
-            conversation.name = last.name.clone().or(conversation.name);
-            conversation.address = last.to.clone().or(conversation.address);
+            conversation.hear(last);
         }
         Ok(Burst { run, tenant, messages, text, conversation })
     }

@@ -125,8 +125,7 @@ impl Live {
 fn ready(chat: &ChatSettings, env: &BTreeMap<String, String>) -> Result<Tenants, String> {
     let one = |(name, settings): (&event::Tenant, &Arc<ChatTenant>)| match Tenant::ready(settings, env) {
         Ok(tenant) => Ok((name.clone(), Arc::new(tenant))),
-        Err(problem) if name.is_none() => Err(format!("[chat.default]: {problem}")),
-        Err(problem) => Err(format!("[chat.tenants.{name}]: {problem}")),
+        Err(problem) => Err(format!("[{}]: {problem}", ChatSettings::section(name))),
     };
     chat.tenants.iter().map(one).collect()
 }

@@ -7,18 +7,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreResult;
-use quell::quell_core::event::Tenant;
 use quell::quell_core::keys::Keys;
 use quell::quell_core::tables::{Cell, Row};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Role, Voice, Wanted, last_said, read_about,
-    strange,
+    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Voice, Wanted, cells, last_said,
+    read_conversation, read_entry,
 };
-use crate::message::Channel;
 
 const APPLICATION: &str = "chat";
 const ALL: &str = "all";
@@ -154,26 +151,10 @@ impl InKeys {
         let names = Names::of(&c.place());
         let said = last_said(entries).zip(entries.last());
         let (said_at, preview) = said.map(|(text, last)| (last.at.as_millis(), text)).unzip();
-        let mut values: Vec<Cell> = vec![
-            names.name.as_str().into(),
-            c.tenant.as_str().into(),
-            c.key.as_str().into(),
-            c.channel.as_str().into(),
-            c.customer.as_str().into(),
-            c.flow.as_deref().into(),
-            c.name.as_deref().into(),
-            c.address.as_deref().into(),
-            c.state.as_str().into(),
-            c.reason.as_deref().into(),
-            c.changed_at.as_millis().into(),
-            c.first_at.as_millis().into(),
-            c.last_at.as_millis().into(),
-            c.preview.as_str().into(),
-            hands.into(),
-            said_at.into(),
-            preview.into(),
-            Cell::Int(i64::try_from(ENTRIES_MAX).unwrap_or(i64::MAX)),
-        ];
+        let mut values = vec![Cell::from(names.name.as_str())];
+        values.extend(cells(c));
+        let kept = Cell::Int(i64::try_from(ENTRIES_MAX).unwrap_or(i64::MAX));
+        values.extend([hands.into(), said_at.into(), preview.into(), kept]);
         for entry in entries {
             values.extend([
                 entry.id.as_str().into(),
@@ -187,47 +168,12 @@ impl InKeys {
     }
 }
 
-fn read_conversation(cells: &[Cell]) -> StoreResult<Conversation> {
-    let row = Row(cells.to_vec());
-    let time = |column| {
-        let text = row.text(column)?;
-        text.parse().map(Timestamp::from_millis).map_err(|_| strange("a time"))
-    };
-    Ok(Conversation {
-        tenant: Tenant::new(row.text(0)?).map_err(|_| strange("a tenant's name"))?,
-        key: row.text(1)?,
-        channel: Channel::named(&row.text(2)?).ok_or_else(|| strange("a channel"))?,
-        customer: row.text(3)?,
-        flow: row.maybe_text(4)?,
-        name: row.maybe_text(5)?,
-        address: row.maybe_text(6)?,
-        state: Voice::named(&row.text(7)?)?,
-        reason: row.maybe_text(8)?,
-        changed_at: time(9)?,
-        first_at: time(10)?,
-        last_at: time(11)?,
-        preview: row.text(12)?,
-    })
-}
-
-fn read_entry(cells: &[Cell]) -> StoreResult<Entry> {
-    let row = Row(cells.to_vec());
-    let at = row.text(1)?.parse().map_err(|_| strange("a time"))?;
-    Ok(Entry {
-        id: row.text(0)?,
-        at: Timestamp::from_millis(at),
-        role: Role::named(&row.text(2)?)?,
-        text: row.text(3)?,
-        about: read_about(&row.text(4)?),
-    })
-}
-
 #[async_trait]
 impl Book for InKeys {
     async fn conversation(&self, place: &Place) -> StoreResult<Option<Conversation>> {
         let names = Names::of(place);
-        let cells = self.0.read(APPLICATION, CONVERSATION, &names.keys()[..1], Vec::new()).await?;
-        if cells.is_empty() { Ok(None) } else { read_conversation(&cells).map(Some) }
+        let found = self.0.read(APPLICATION, CONVERSATION, &names.keys()[..1], Vec::new()).await?;
+        if found.is_empty() { Ok(None) } else { read_conversation(&Row(found)).map(Some) }
     }
 
     async fn entries(&self, place: &Place, last: usize) -> StoreResult<Vec<Entry>> {
@@ -236,8 +182,8 @@ impl Book for InKeys {
         }
         let names = Names::of(place);
         let limit = Cell::Int(i64::try_from(last.min(ENTRIES_MAX)).unwrap_or(i64::MAX));
-        let cells = self.0.read(APPLICATION, ENTRIES, &names.keys()[1..2], vec![limit]).await?;
-        cells.chunks(5).map(read_entry).collect()
+        let found = self.0.read(APPLICATION, ENTRIES, &names.keys()[1..2], vec![limit]).await?;
+        found.chunks(5).map(|cells| read_entry(&Row(cells.to_vec()))).collect()
     }
 
     async fn record(&self, conversation: &Conversation, entries: &[Entry]) -> StoreResult<()> {
@@ -258,14 +204,14 @@ impl Book for InKeys {
             Cell::Int(i64::try_from(wanted.limit.min(LISTED_MAX)).unwrap_or(i64::MAX)),
             Cell::Int(LOOKED_AT_MAX),
         ];
-        let cells = self.0.read(APPLICATION, LIST, &[set], values).await?;
-        cells.chunks(13).map(read_conversation).collect()
+        let found = self.0.read(APPLICATION, LIST, &[set], values).await?;
+        found.chunks(13).map(|cells| read_conversation(&Row(cells.to_vec()))).collect()
     }
 
     async fn forget(&self, place: &Place) -> StoreResult<u64> {
         let names = Names::of(place);
-        let cells = self.0.run(APPLICATION, FORGET, &names.keys(), vec![names.name.as_str().into()]).await?;
-        let removed = Row(cells).int(0)?;
+        let answer = self.0.run(APPLICATION, FORGET, &names.keys(), vec![names.name.as_str().into()]).await?;
+        let removed = Row(answer).int(0)?;
         Ok(u64::try_from(removed).unwrap_or_default())
     }
 }

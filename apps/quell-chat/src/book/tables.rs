@@ -5,16 +5,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreResult;
-use quell::quell_core::event::Tenant;
-use quell::quell_core::tables::{Cell, Row, Statement, Tables};
+use quell::quell_core::tables::{Cell, Statement, Tables};
 
 use super::{
-    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Role, Voice, Wanted, last_said, read_about,
-    strange,
+    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Wanted, cells, last_said, read_conversation,
+    read_entry,
 };
-use crate::message::Channel;
 
 const APPLICATION: &str = "chat";
 const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001_conversations.sql")];
@@ -59,25 +56,7 @@ fn at(place: &Place) -> [Cell; 2] {
 }
 
 fn upsert(conversation: &Conversation) -> Statement {
-    let c = conversation;
-    Statement::new(
-        UPSERT,
-        [
-            c.tenant.as_str().into(),
-            c.key.as_str().into(),
-            c.channel.as_str().into(),
-            c.customer.as_str().into(),
-            c.flow.as_deref().into(),
-            c.name.as_deref().into(),
-            c.address.as_deref().into(),
-            c.state.as_str().into(),
-            c.reason.as_deref().into(),
-            c.changed_at.as_millis().into(),
-            c.first_at.as_millis().into(),
-            c.last_at.as_millis().into(),
-            c.preview.as_str().into(),
-        ],
-    )
+    Statement::new(UPSERT, cells(conversation))
 }
 
 fn enter(place: &Place, entries: &[Entry]) -> Statement {
@@ -102,35 +81,6 @@ fn with(place: &Place, more: impl IntoIterator<Item = Cell>) -> Vec<Cell> {
 
 fn most() -> Cell {
     Cell::Int(i64::try_from(ENTRIES_MAX).unwrap_or(i64::MAX))
-}
-
-fn read_conversation(row: &Row) -> StoreResult<Conversation> {
-    let time = |column| row.int(column).map(Timestamp::from_millis);
-    Ok(Conversation {
-        tenant: Tenant::new(row.text(0)?).map_err(|_| strange("a tenant's name"))?,
-        key: row.text(1)?,
-        channel: Channel::named(&row.text(2)?).ok_or_else(|| strange("a channel"))?,
-        customer: row.text(3)?,
-        flow: row.maybe_text(4)?,
-        name: row.maybe_text(5)?,
-        address: row.maybe_text(6)?,
-        state: Voice::named(&row.text(7)?)?,
-        reason: row.maybe_text(8)?,
-        changed_at: time(9)?,
-        first_at: time(10)?,
-        last_at: time(11)?,
-        preview: row.text(12)?,
-    })
-}
-
-fn read_entry(row: &Row) -> StoreResult<Entry> {
-    Ok(Entry {
-        id: row.text(0)?,
-        at: Timestamp::from_millis(row.int(1)?),
-        role: Role::named(&row.text(2)?)?,
-        text: row.text(3)?,
-        about: read_about(&row.text(4)?),
-    })
 }
 
 #[async_trait]

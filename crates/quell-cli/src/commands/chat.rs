@@ -315,7 +315,8 @@ async fn forget(desk: &Desk, args: ForgetArgs) -> Result<u8, Failure> {
     };
     confirm(&format!("remove everything said in {conversation}"), args.yes)?;
     let entries = desk.forget(&conversation, &actor(args.by.actor)).await?;
-    output::line(format!("forgotten: {}", times::count(entries, "entry").replace("entrys", "entries")))?;
+    let what = if entries == 1 { "entry" } else { "entries" };
+    output::line(format!("forgotten: {entries} {what}"))?;
     Ok(0)
 }
 

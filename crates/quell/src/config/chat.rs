@@ -170,6 +170,14 @@ impl ChatTenant {
 }
 
 impl ChatSettings {
+    /// The section of the file that says how this tenant's customers are answered.
+    pub fn section(tenant: &Tenant) -> String {
+        match tenant.is_none() {
+            true => "chat.default".to_owned(),
+            false => format!("chat.tenants.{tenant}"),
+        }
+    }
+
     /// Puts the policies of all tenants in force.
     pub fn apply(&self, queue: &QueueSettings) {
         let policies = self.tenants.iter().map(|(name, tenant)| (name.clone(), tenant.policy(queue)));
@@ -200,7 +208,8 @@ pub(super) fn resolve_chat(
     let base = file.default.clone().unwrap_or_default();
     let mut around = Around { declared, guard, warnings };
     if let Some(default) = file.default {
-        let shown = Found { value: "chat.default".to_owned(), origin: Origin::Default, span: 0..0 };
+        let shown =
+            Found { value: ChatSettings::section(&Tenant::none()), origin: Origin::Default, span: 0..0 };
         let tenant = resolve_tenant(r, &mut around, Tenant::none(), &shown, default)?;
         tenants.insert(Tenant::none(), Arc::new(tenant));
     }
@@ -210,7 +219,7 @@ pub(super) fn resolve_chat(
         let tenant = tenant.ok_or_else(|| {
             r.error(&name, format!("{:?} is not the name of a tenant: 1 to 128 bytes", name.value))
         })?;
-        let shown = Found { value: format!("chat.tenants.{tenant}"), ..name };
+        let shown = Found { value: ChatSettings::section(&tenant), ..name };
         let resolved = resolve_tenant(r, &mut around, tenant.clone(), &shown, section.over(&base))?;
         tenants.insert(tenant, Arc::new(resolved));
     }
@@ -584,19 +593,15 @@ pub(super) fn check_endpoint(
     }
     // Without the section the queue is somebody else's, who reads the messages as they are.
     let Some(chat) = chat else { return Ok(()) };
+    let section = ChatSettings::section(&endpoint.tenant);
     let Some(tenant) = chat.tenants.get(&endpoint.tenant) else {
         let problem = match endpoint.tenant.is_none() {
-            true => "the endpoint names no tenant, and there is no [chat.default]".to_owned(),
-            false => format!("there is no [chat.tenants.{}]", endpoint.tenant),
+            true => format!("the endpoint names no tenant, and there is no [{section}]"),
+            false => format!("there is no [{section}]"),
         };
         return Err(r.error(name, problem).help("say there how its customers are answered"));
     };
     if !tenant.answers_by(scheme) {
-        let section = if endpoint.tenant.is_none() {
-            "chat.default".to_owned()
-        } else {
-            format!("chat.tenants.{}", endpoint.tenant)
-        };
         let problem = format!("[{section}] has no account for {scheme}, so nothing could be answered");
         return Err(r.error(name, problem).help(format!("add [{section}.{scheme}]")));
     }

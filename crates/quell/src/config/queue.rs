@@ -1,9 +1,9 @@
 //! One queue, from `[queues.NAME]` to its policies.
 //!
 //! Here stand the checks that need more than one value: a window that cannot close, a first wait above the longest
-//! one. Handlers are next door in `handler.rs`, rules about newer events and failure in `policy.rs`. The two queues of older systems take defaults from names of theirs in the
-//! environment: `collect` its lease from `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS`
-//! and a lease of thirty such windows.
+//! one. Handlers are next door in `handler.rs`, rules about newer events and failure in `policy.rs`. Queues of applications have
+//! defaults of their own. Two take them from names of older systems in the environment: `collect` its lease from
+//! `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS` and a lease of thirty such windows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
