@@ -129,7 +129,7 @@ pub(crate) fn configured_queue(settings: &Settings, queue: &QueueName) -> Result
 
 /// Refuses a queue that neither the settings nor the store know: a misspelt name would be accepted in silence.
 pub(crate) async fn known_queue(engine: &Engine, queue: &QueueName) -> Result<(), Failure> {
-    match configured_queue(engine.settings(), queue) {
+    match configured_queue(&engine.settings(), queue) {
         Err(_) if engine.stats().await?.iter().any(|stats| stats.queue == *queue) => Ok(()),
         answer => answer,
     }

@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM: the first asks for a clean end, the second for an immediate one. A terminal that closes (SIGHUP)
-//! asks like SIGTERM, unless it was told beforehand to be ignored, as `nohup` does.
+//! SIGINT and SIGTERM: the first asks for a clean end, the second for an immediate one. SIGHUP asks to read the configuration
+//! again; where it comes because the terminal was closed it asks like SIGTERM, and where it was told beforehand to be ignored,
+//! as `nohup` does, it is.
 
 use std::io;
 
@@ -20,11 +21,20 @@ impl Stop {
     }
 }
 
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Stop(Stop),
+    Reload,
+}
+
 #[cfg(unix)]
 pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: Option<tokio::signal::unix::Signal>,
+    /// Somebody was looking when it began.
+    in_terminal: bool,
 }
 
 #[cfg(unix)]
@@ -36,16 +46,36 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
+            in_terminal: is_in_terminal(),
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Stop {
+    pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.terminate.recv() => Stop::Terminate,
-            () = hung_up(&mut self.hangup) => Stop::Terminate,
+            _ = self.interrupt.recv() => Asked::Stop(Stop::Interrupt),
+            _ = self.terminate.recv() => Asked::Stop(Stop::Terminate),
+            // A terminal that was closed is one no longer.
+            () = hung_up(&mut self.hangup) => match self.in_terminal && !is_in_terminal() {
+                true => Asked::Stop(Stop::Terminate),
+                false => Asked::Reload,
+            },
         }
     }
+
+    /// For whoever has nothing to read again.
+    pub(crate) async fn next_stop(&mut self) -> Stop {
+        loop {
+            if let Asked::Stop(stop) = self.next().await {
+                return stop;
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_in_terminal() -> bool {
+    use std::io::IsTerminal;
+    io::stdin().is_terminal() || io::stderr().is_terminal()
 }
 
 #[cfg(unix)]
@@ -75,7 +105,11 @@ impl Signals {
         Ok(Signals)
     }
 
-    pub(crate) async fn next(&mut self) -> Stop {
+    pub(crate) async fn next(&mut self) -> Asked {
+        Asked::Stop(self.next_stop().await)
+    }
+
+    pub(crate) async fn next_stop(&mut self) -> Stop {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Stop::Interrupt,
             Err(_) => std::future::pending().await,

@@ -29,5 +29,5 @@ pub use run_state::{HandlerEnd, OnError, RunEffect, RunEnd, RunInput, RunPhase, 
 pub use sweeper::{Sweeper, SweeperEffect, SweeperInput};
 pub use worker_loop::WorkerLoop;
 pub use worker_state::{
-    LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, MOVES, Slot, WorkerState,
+    LoopChange, LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, MOVES, Slot, WorkerState,
 };

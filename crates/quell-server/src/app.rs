@@ -12,6 +12,7 @@ use crate::claims::ClaimBook;
 use crate::depth::Depths;
 use crate::hooks::Hooks;
 use crate::polls::Polls;
+use crate::reload::Reload;
 use crate::stream::Stream;
 
 /// What all requests of a server share.
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) hooks: Hooks,
     /// Names under which a server on loopback may be asked for; nothing means any.
     pub(crate) hosts: Option<BTreeSet<String>>,
+    /// How the configuration is read again, where there is one.
+    pub(crate) reload: Option<Arc<dyn Reload>>,
     /// Rings when the server is to end: those who wait for something answer at once.
     pub(crate) stop: CancellationToken,
 }
@@ -35,6 +38,7 @@ impl App {
         tokens: TokenBook,
         hooks: Hooks,
         hosts: Option<BTreeSet<String>>,
+        reload: Option<Arc<dyn Reload>>,
         stop: CancellationToken,
     ) -> Self {
         App {
@@ -46,6 +50,7 @@ impl App {
             depths: Depths::default(),
             polls: Polls::default(),
             hosts,
+            reload,
             stop,
         }
     }

@@ -13,7 +13,7 @@ mod recorder;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -40,20 +40,44 @@ pub(crate) use recorder::Recorder;
 
 use receive::{Received, Sent};
 
-/// The endpoints of a server, and where their deliveries are remembered.
+/// The endpoints of a server, which may change while it runs, and where their deliveries are remembered.
 pub(crate) struct Hooks {
-    endpoints: BTreeMap<String, ReadyEndpoint>,
-    /// The endpoint that has this path of its own.
-    paths: BTreeMap<String, String>,
+    endpoints: RwLock<Arc<Endpoints>>,
     pub(crate) recorder: Recorder,
     /// For endpoints that do not exist: they take as long to refuse as those that do.
     nobody: Secret,
+}
+
+impl Hooks {
+    pub(crate) fn new(endpoints: Vec<ReadyEndpoint>, settings: &Settings) -> Self {
+        Hooks {
+            endpoints: RwLock::new(Arc::new(Endpoints::new(endpoints, settings))),
+            recorder: Recorder::default(),
+            nobody: Secret::new(clock::secret()),
+        }
+    }
+
+    /// Those in force. A delivery is received by what it was begun with.
+    pub(crate) fn endpoints(&self) -> Arc<Endpoints> {
+        self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn change(&self, endpoints: Endpoints) {
+        *self.endpoints.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(endpoints);
+    }
+}
+
+/// The endpoints in force.
+pub(crate) struct Endpoints {
+    endpoints: BTreeMap<String, ReadyEndpoint>,
+    /// The endpoint that has this path of its own.
+    paths: BTreeMap<String, String>,
     /// As much as the payload of any of their queues may have. It is the same for every name: a bound of its own would tell
     /// that there is such an endpoint.
     body_bytes: usize,
 }
 
-impl Hooks {
+impl Endpoints {
     pub(crate) fn new(endpoints: Vec<ReadyEndpoint>, settings: &Settings) -> Self {
         let queues = endpoints.iter().filter_map(|one| settings.queue(&one.settings.queue));
         let body_bytes =
@@ -61,13 +85,7 @@ impl Hooks {
         let path = |one: &ReadyEndpoint| Some((one.settings.path.clone()?, one.settings.name.clone()));
         let paths = endpoints.iter().filter_map(path).collect();
         let named = endpoints.into_iter().map(|endpoint| (endpoint.settings.name.clone(), endpoint));
-        Hooks {
-            endpoints: named.collect(),
-            paths,
-            recorder: Recorder::default(),
-            nobody: Secret::new(clock::secret()),
-            body_bytes,
-        }
+        Endpoints { endpoints: named.collect(), paths, body_bytes }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&ReadyEndpoint> {
@@ -112,13 +130,13 @@ impl Hooks {
         });
         replaced.map_or(body, Cow::Owned)
     }
+}
 
-    /// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.
-    pub(crate) fn open(endpoints: &[ReadyEndpoint]) -> Option<&str> {
-        let open =
-            |one: &&ReadyEndpoint| one.settings.scheme.proof() == Proof::None && !one.settings.allow_unsigned;
-        endpoints.iter().find(open).map(|one| one.settings.name.as_str())
-    }
+/// The endpoint whose deliveries are not proven at all, if there is one that must not be open to everybody.
+pub(crate) fn unproven(endpoints: &[ReadyEndpoint]) -> Option<&str> {
+    let open =
+        |one: &&ReadyEndpoint| one.settings.scheme.proof() == Proof::None && !one.settings.allow_unsigned;
+    endpoints.iter().find(open).map(|one| one.settings.name.as_str())
 }
 
 /// Takes a delivery that was kept in again, by the endpoint of its name; an error says why that cannot be. What became of it is
@@ -169,7 +187,7 @@ pub(crate) async fn hook_with_token(
 /// Whatever is no route: an endpoint may have a path of its own.
 pub(crate) async fn elsewhere(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
     let path = request.uri().path().to_owned();
-    match app.hooks.at(&path) {
+    match app.hooks.endpoints().at(&path) {
         Some((name, token)) => answered(&app, name, token, request).await,
         None => not_found().await.into_response(),
     }
@@ -183,10 +201,11 @@ async fn answered(app: &App, name: &str, rest: Option<&str>, request: Request<Bo
     }
     let (parts, sent) = request.into_parts();
     let fits = |one: &&ReadyEndpoint| rest.is_none() || one.settings.scheme.takes_path_token();
-    let endpoint = app.hooks.get(name).filter(fits);
+    let endpoints = app.hooks.endpoints();
+    let endpoint = endpoints.get(name).filter(fits);
     // The body is read before anything is decided: how long this takes says nothing about who is known here.
     let whole = Request::from_parts(parts.clone(), sent);
-    let (bytes, unread) = match body::read(whole, app.hooks.body_bytes).await {
+    let (bytes, unread) = match body::read(whole, endpoints.body_bytes).await {
         Ok(bytes) => (bytes, None),
         Err(problem) => (Bytes::new(), Some(problem)),
     };
@@ -197,7 +216,7 @@ async fn answered(app: &App, name: &str, rest: Option<&str>, request: Request<Bo
         (None, None) => unknown(app, &arrived),
         (Some(endpoint), None) => receive(app, endpoint, &arrived.sent()).await,
     };
-    let record = arrived.record(app, endpoint, &received);
+    let record = arrived.record(app, &endpoints, endpoint, &received);
     count(endpoint, &record);
     let response = answer(endpoint, &received, &record);
     app.hooks.recorder.keep(record);
@@ -269,21 +288,27 @@ impl Arrived<'_> {
         signed || received.is_proven()
     }
 
-    fn record(&self, app: &App, endpoint: Option<&ReadyEndpoint>, received: &Received) -> DeliveryRecord {
+    fn record(
+        &self,
+        app: &App,
+        endpoints: &Endpoints,
+        endpoint: Option<&ReadyEndpoint>,
+        received: &Received,
+    ) -> DeliveryRecord {
         let from = self.parts.extensions.get::<Peer>().map(|peer| peer.0.ip().to_string());
         let id = app.engine.delivery_id();
         let plain = Arrived::is_plain(endpoint, received);
-        let body = if plain { Cow::Borrowed(self.body) } else { app.hooks.without_tokens(self.body) };
+        let body = if plain { Cow::Borrowed(self.body) } else { endpoints.without_tokens(self.body) };
         let sent = Sent { body: &body, ..self.sent() };
         let mut record = receive::record(id, self.name, endpoint, &sent, received);
         record.body_bytes = self.body.len();
         record.body_is_cut |= self.unread;
-        if endpoint.is_none() && app.hooks.is_token(self.name) {
+        if endpoint.is_none() && endpoints.is_token(self.name) {
             // The token stands where the name should be.
             receive::REDACTED.clone_into(&mut record.endpoint);
             record.target = format!("/hooks/{}", receive::REDACTED);
         }
-        for (_, value) in record.headers.iter_mut().filter(|(_, value)| app.hooks.is_token(value)) {
+        for (_, value) in record.headers.iter_mut().filter(|(_, value)| endpoints.is_token(value)) {
             receive::REDACTED.clone_into(value);
         }
         DeliveryRecord { from, ..record }

@@ -25,6 +25,7 @@ mod inspect;
 pub mod limits;
 mod openapi;
 mod polls;
+mod reload;
 mod stream;
 mod wire;
 
@@ -71,9 +72,10 @@ pub mod pages {
 
 pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
+pub use reload::{Reload, Reloaded, Standing};
 
 /// How a server is reached.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// `host:port`; port 0 means any free one.
     pub listen: String,
@@ -86,6 +88,8 @@ pub struct ServerOptions {
     pub endpoints: Vec<ReadyEndpoint>,
     /// Pages that an application adds to the dashboard.
     pub pages: Vec<AppPage>,
+    /// How the configuration is read again; without it `POST /v1/reload` is refused.
+    pub reload: Option<Arc<dyn Reload>>,
 }
 
 impl ServerOptions {
@@ -98,6 +102,7 @@ impl ServerOptions {
             connections: ServerSettings::CONNECTIONS_DEFAULT,
             endpoints: Vec::new(),
             pages: Vec::new(),
+            reload: None,
         }
     }
 }
@@ -127,6 +132,8 @@ pub struct Server {
     listeners: Vec<(TcpListener, Router)>,
     address: SocketAddr,
     admin_address: Option<SocketAddr>,
+    /// An address that other machines reach.
+    elsewhere: Option<SocketAddr>,
     connections: Connections,
     stop: CancellationToken,
 }
@@ -147,14 +154,14 @@ impl Server {
         {
             return Err(ServeError::NoTokens { address: *address });
         }
-        if let (Some(address), Some(endpoint)) = (elsewhere, Hooks::open(&options.endpoints)) {
+        if let (Some(address), Some(endpoint)) = (elsewhere, hooks::unproven(&options.endpoints)) {
             return Err(ServeError::Unsigned { address: *address, endpoint: endpoint.to_owned() });
         }
         let stop = CancellationToken::new();
         let hosts = allowed_hosts(&all, elsewhere.is_none(), &options.hosts);
         let tokens = TokenBook::new(elsewhere.is_none());
-        let hooks = Hooks::new(options.endpoints, engine.settings());
-        let app = Arc::new(App::new(engine, tokens, hooks, hosts, stop.clone()));
+        let hooks = Hooks::new(options.endpoints, &engine.settings());
+        let app = Arc::new(App::new(engine, tokens, hooks, hosts, options.reload, stop.clone()));
         let mut listeners = Vec::new();
         let admin_address = admin.as_ref().map(|(_, at)| *at);
         match admin {
@@ -165,7 +172,13 @@ impl Server {
             None => listeners.push((public.0, finish(&app, routes(&app), Some(&options.pages)))),
         }
         let connections = Connections::new(options.connections, stop.clone());
-        Ok(Server { app, listeners, address: public.1, admin_address, connections, stop })
+        let elsewhere = elsewhere.copied();
+        Ok(Server { app, listeners, address: public.1, admin_address, elsewhere, connections, stop })
+    }
+
+    /// For changes while it runs.
+    pub fn standing(&self) -> Standing {
+        Standing::new(self.app.clone(), self.elsewhere)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -266,6 +279,7 @@ fn routes(app: &Arc<App>) -> Routes {
         .routes(routes!(declare::remove_source))
         .routes(routes!(declare::put_schedule))
         .routes(routes!(declare::remove_schedule))
+        .routes(routes!(reload::reload))
         .routes(routes!(declare::make_token))
         .routes(routes!(declare::list_tokens))
         .routes(routes!(declare::revoke_token));
@@ -317,8 +331,8 @@ pub fn document() -> String {
     let input = SettingsInput { config: None, env: &BTreeMap::new(), flags: Flags::default() };
     let settings = Settings::resolve(input).expect("without any wish the defaults are in force");
     let engine = Engine::with_store(store, settings);
-    let (tokens, hooks) = (TokenBook::new(true), Hooks::new(Vec::new(), engine.settings()));
-    let app = App::new(engine, tokens, hooks, None, CancellationToken::new());
+    let (tokens, hooks) = (TokenBook::new(true), Hooks::new(Vec::new(), &engine.settings()));
+    let app = App::new(engine, tokens, hooks, None, None, CancellationToken::new());
     text_of(routes(&Arc::new(app)).into_openapi())
 }
 
@@ -370,7 +384,7 @@ fn check_host(app: &App, request: &Request<Body>) -> Result<(), Problem> {
     let Some(allowed) = &app.hosts else { return Ok(()) };
     // A webhook comes through a tunnel with the tunnel's name. It proves itself, and where it does not, `open.rs` refuses pages.
     let path = request.uri().path();
-    if path.starts_with("/hooks/") || app.hooks.at(path).is_some() {
+    if path.starts_with("/hooks/") || app.hooks.endpoints().at(path).is_some() {
         return Ok(());
     }
     let host = match request.uri().authority() {

@@ -25,7 +25,7 @@ use crate::error::ProblemDocument;
         (name = "sources", description = "Outside parties with limits"),
         (name = "schedules", description = "Events by the calendar"),
         (name = "hooks", description = "What webhooks have brought"),
-        (name = "admin", description = "Tokens, and erasing"),
+        (name = "admin", description = "Tokens, erasing, and the configuration file"),
         (name = "health", description = "For machines that watch machines"),
     ),
     components(schemas(LaneAction, QueueAction, ProblemDocument)),

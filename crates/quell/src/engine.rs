@@ -23,7 +23,7 @@ use quell_core::inspect::{
 };
 use quell_core::store::{AppendRequest, Receipt, Store, SweepRequest, Swept};
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use crate::clock::{self, Chance, Ids, RealTime, Time};
 use crate::config::{QueueSettings, Settings};
@@ -49,14 +49,38 @@ pub struct Engine {
 
 struct Inner {
     store: Arc<dyn Store>,
-    settings: Settings,
     time: Arc<dyn Time>,
     chance: Arc<Chance>,
     ids: Ids,
+    in_force: watch::Sender<Arc<InForce>>,
+}
+
+/// The settings, and what is made of them.
+struct InForce {
+    settings: Arc<Settings>,
     /// The client of everything that the settings have sent.
-    outbound: Outbound,
+    outbound: Arc<Outbound>,
     /// Set when the sources of the configuration have been put into the store.
     declared: OnceCell<()>,
+}
+
+impl InForce {
+    fn new(settings: Settings) -> Arc<Self> {
+        let outbound = Arc::new(Outbound::new(settings.outbound.clone()));
+        Arc::new(InForce { settings: Arc::new(settings), outbound, declared: OnceCell::new() })
+    }
+}
+
+/// See [`Engine::changes`].
+pub(crate) struct Changes(watch::Receiver<Arc<InForce>>);
+
+impl Changes {
+    pub(crate) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The engine is gone, and nothing will change any more.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Why a call was not done.
@@ -100,21 +124,37 @@ impl Engine {
         chance: Arc<Chance>,
     ) -> Engine {
         let ids = Ids::new(time.clone(), chance.clone());
-        let outbound = Outbound::new(settings.outbound.clone());
-        let declared = OnceCell::new();
-        Engine { inner: Arc::new(Inner { store, settings, time, chance, ids, outbound, declared }) }
+        let in_force = watch::Sender::new(InForce::new(settings));
+        Engine { inner: Arc::new(Inner { store, time, chance, ids, in_force }) }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
     }
 
-    pub fn settings(&self) -> &Settings {
-        &self.inner.settings
+    /// The settings in force. What was asked for under them goes on under them when they are changed.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.in_force().settings.clone()
     }
 
-    pub(crate) fn outbound(&self) -> &Outbound {
-        &self.inner.outbound
+    /// Puts other settings in force, for all clones at once. The store stays, whatever they say of it. A worker brings the new
+    /// sources and schedules into the store; which queues it takes lanes of it is told by
+    /// [`Instructions`](crate::worker::Instructions).
+    pub fn change(&self, settings: Settings) {
+        self.inner.in_force.send_replace(InForce::new(settings));
+    }
+
+    /// Rings at each change.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.inner.in_force.subscribe())
+    }
+
+    fn in_force(&self) -> Arc<InForce> {
+        self.inner.in_force.borrow().clone()
+    }
+
+    pub(crate) fn outbound(&self) -> Arc<Outbound> {
+        self.in_force().outbound.clone()
     }
 
     pub(crate) fn time(&self) -> &Arc<dyn Time> {
@@ -131,7 +171,7 @@ impl Engine {
 
     /// A new identity for a worker of this process.
     pub fn worker_id(&self) -> WorkerId {
-        self.inner.ids.worker_id(self.inner.settings.worker.id.clone())
+        self.inner.ids.worker_id(self.settings().worker.id.clone())
     }
 
     /// Stores one event durably; the receipt says in which run it waits and until when.
@@ -178,13 +218,13 @@ impl Engine {
 
     /// Whoever sends the first event that a source of its configuration governs has declared that source before.
     async fn declare_for(&self, events: &[NewEvent]) -> StoreResult<()> {
-        let sources = &self.inner.settings.sources;
+        let in_force = self.in_force();
+        let sources = &in_force.settings.sources;
         let governed = |event: &NewEvent| {
             event.governed_by().is_some_and(|name| sources.iter().any(|source| source.name == *name))
         };
         if !sources.is_empty() && events.iter().any(governed) {
-            let declared = &self.inner.declared;
-            declared.get_or_try_init(|| async { self.declare_sources().await.map(drop) }).await?;
+            in_force.declared.get_or_try_init(|| async { self.declare_sources().await.map(drop) }).await?;
         }
         Ok(())
     }

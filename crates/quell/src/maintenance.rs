@@ -35,8 +35,23 @@ impl SweepLog {
     }
 }
 
+/// All of it, until it is dropped. Changed settings begin each anew: the sources and schedules of the new ones are brought into
+/// the store, too.
+pub(crate) async fn all(engine: Engine) {
+    let mut changes = engine.changes();
+    loop {
+        let upkeep = async {
+            tokio::join!(retention(engine.clone()), sources(engine.clone()), schedules(engine.clone()));
+        };
+        tokio::select! {
+            () = upkeep => {}
+            () = changes.next() => {}
+        }
+    }
+}
+
 /// Removes what is older than the retention, until it is dropped.
-pub(crate) async fn retention(engine: Engine) {
+async fn retention(engine: Engine) {
     let time = Arc::clone(engine.time());
     let settings = engine.settings();
     let worker = &settings.worker;
@@ -66,7 +81,7 @@ pub(crate) async fn retention(engine: Engine) {
 }
 
 /// Brings the sources of the configuration into the store, as soon as the store takes them.
-pub(crate) async fn sources(engine: Engine) {
+async fn sources(engine: Engine) {
     if engine.settings().sources.is_empty() {
         return;
     }
@@ -82,7 +97,7 @@ pub(crate) async fn sources(engine: Engine) {
 }
 
 /// Brings the schedules of the configuration into the store, as soon as the store takes them.
-pub(crate) async fn schedules(engine: Engine) {
+async fn schedules(engine: Engine) {
     if engine.settings().schedules.is_none() {
         return;
     }

@@ -72,7 +72,7 @@ pub(crate) async fn gone(engine: &Engine, id: &WorkerId) {
 /// Tells of a worker until it is dropped. A store that is away is told later.
 pub(crate) async fn tell(
     engine: Engine,
-    mut about: Presence,
+    mut told: watch::Receiver<Presence>,
     id: Arc<WorkerId>,
     state: watch::Receiver<WorkerState>,
 ) {
@@ -80,13 +80,17 @@ pub(crate) async fn tell(
     // Soon for the first time, when it knows what it does.
     let mut pause = SOON;
     loop {
+        let mut about = told.borrow_and_update().clone();
         about.state = state.borrow().as_str().to_owned();
         if let Ok(body) = serde_json::to_value(&about)
             && let Err(error) = engine.put_document(Shelf::Workers, &name, body, Some(BELIEVED), false).await
         {
             tracing::debug!(%error, "a worker could not tell of itself");
         }
-        clock::sleep(pause).await;
+        tokio::select! {
+            () = clock::sleep(pause) => {}
+            Ok(()) = told.changed() => {}
+        }
         pause = EVERY;
     }
 }

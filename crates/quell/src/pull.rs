@@ -38,7 +38,8 @@ pub struct PullWish {
 impl Engine {
     /// The settings of a queue, if it exists here.
     pub fn queue(&self, name: &QueueName) -> Result<Arc<QueueSettings>, EngineError> {
-        self.settings().queue(name).ok_or_else(|| unknown_queue(self.settings(), name))
+        let settings = self.settings();
+        settings.queue(name).ok_or_else(|| unknown_queue(&settings, name))
     }
 
     /// What to ask the store for such a wish. A queue that this process handles itself is not pulled: half of its runs
@@ -53,11 +54,12 @@ impl Engine {
         };
         let listed = |queue: &QueueSettings| ClaimQueue::new(queue.name.clone(), policy(queue), wish.max);
         let is_pulled = |queue: &QueueSettings| queue.handler == HandlerSettings::Pull;
-        let queues = match (&self.settings().default_queue, wish.queues.is_empty()) {
+        let settings = self.settings();
+        let queues = match (&settings.default_queue, wish.queues.is_empty()) {
             (Some(any), true) if is_pulled(any) => ClaimQueues::Any(policy(any)),
             (Some(_), true) => ClaimQueues::Listed(Vec::new()),
             (None, true) => {
-                let pulled = self.settings().queues.values().filter(|queue| is_pulled(queue));
+                let pulled = settings.queues.values().filter(|queue| is_pulled(queue));
                 ClaimQueues::Listed(pulled.map(|queue| listed(queue)).collect())
             }
             (_, false) => {

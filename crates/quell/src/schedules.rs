@@ -67,7 +67,8 @@ impl Engine {
     /// Brings the store's configured schedules to what the configuration file says. A worker does this at its start;
     /// without a configuration file it does nothing.
     pub async fn apply_schedules(&self) -> Result<AppliedSchedules, EngineError> {
-        let Some(wanted) = &self.settings().schedules else { return Ok(AppliedSchedules::default()) };
+        let settings = self.settings();
+        let Some(wanted) = &settings.schedules else { return Ok(AppliedSchedules::default()) };
         let mut applied = AppliedSchedules::default();
         let mut names = Vec::with_capacity(wanted.len());
         for schedule in wanted {

@@ -83,13 +83,14 @@ impl Engine {
     /// Brings the store's sources to what the configuration says. A worker does this at its start; without configured
     /// sources it does nothing.
     pub async fn apply_sources(&self) -> StoreResult<AppliedSources> {
-        let wanted = &self.settings().sources;
+        let settings = self.settings();
+        let wanted = &settings.sources;
         if wanted.is_empty() {
             return Ok(AppliedSources::default());
         }
         let mut applied = self.declare_sources().await?;
         // A program that declares its own sources has no file, and leaves those of others alone.
-        if self.settings().schedules.is_none() {
+        if settings.schedules.is_none() {
             return Ok(applied);
         }
         for name in self.declared_sources().await? {

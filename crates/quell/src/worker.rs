@@ -19,8 +19,8 @@ use quell_core::inspect::{Inspect, Inspected};
 use quell_core::lane::DuringRun;
 use quell_core::outcome::Outcome;
 use quell_core::step::{
-    LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd, RunInput,
-    RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
+    LoopChange, LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, OnError, RunDriver, RunEnd,
+    RunInput, RunSettings, RunTicket, Slot, WorkerLoop, WorkerState,
 };
 use quell_core::store::{ClaimQueues, ClaimRequest, Claimed, Store};
 use tokio::sync::watch;
@@ -28,13 +28,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Alarm;
-use crate::config::{self, QueueSettings};
+use crate::config::{self, QueueSettings, Settings, WorkerSettings};
 use crate::engine::{Engine, EngineError, unknown_queue};
 use crate::handler::{Answer, Handler, Run};
 use crate::handlers;
 use crate::heartbeat::Heartbeats;
 use crate::maintenance::{self, SweepLog};
 use crate::observe;
+use crate::outbound::Outbound;
 use crate::presence::{self, Presence};
 use crate::running::{Running, Surroundings, drive};
 
@@ -108,33 +109,76 @@ pub struct Worker {
     engine: Engine,
     id: Arc<WorkerId>,
     settings: LoopSettings,
-    /// Who handles the queue of each slot.
+    /// Who handles the queue of each slot. Every change adds the new ones behind those of before, which may still have runs.
     slots: Vec<SlotHandler>,
     state: watch::Sender<WorkerState>,
+    instructions: Instructions,
 }
 
+#[derive(Clone)]
 struct SlotHandler {
     handler: Arc<dyn Handler>,
     run: Arc<RunSettings>,
 }
 
-impl Worker {
+/// Which queues a worker takes lanes of, and who handles them: made of settings, and checked, before anything is changed.
+#[derive(Clone)]
+pub struct Plan {
+    queues: LoopQueues,
+    slots: Vec<SlotHandler>,
+    concurrency: usize,
+    error_wait: Duration,
+    sweep_every: Duration,
+    grace: Duration,
+}
+
+impl Plan {
     /// Refuses a queue that the settings do not know or that has no handler in this process, and one whose handler cannot
     /// be made here: a secret is missing, for example.
+    pub fn new(settings: &Settings, options: &WorkerOptions) -> Result<Plan, EngineError> {
+        Plan::with(settings, options, &Outbound::new(settings.outbound.clone()))
+    }
+
+    fn with(settings: &Settings, options: &WorkerOptions, outbound: &Outbound) -> Result<Plan, EngineError> {
+        let (queues, slots) = choose_queues(settings, options, outbound)?;
+        let WorkerSettings { concurrency, error_wait, sweep_every, grace, .. } = settings.worker;
+        Ok(Plan { queues, slots, concurrency, error_wait, sweep_every, grace })
+    }
+}
+
+/// Tells a worker to go on by another plan. Runs that are under way end as they began, their leases kept.
+#[derive(Clone)]
+pub struct Instructions(watch::Sender<Option<Plan>>);
+
+impl Instructions {
+    pub fn give(&self, plan: Plan) {
+        self.0.send_replace(Some(plan));
+    }
+}
+
+impl Worker {
+    /// Refuses what a [`Plan`] refuses.
     pub fn new(engine: Engine, options: WorkerOptions) -> Result<Worker, EngineError> {
         let id = Arc::new(engine.worker_id());
-        let (queues, slots) = choose_queues(&engine, &options)?;
-        let process = &engine.settings().worker;
+        let plan = Plan::with(&engine.settings(), &options, &engine.outbound())?;
+        let Plan { queues, slots, concurrency, error_wait, sweep_every, grace } = plan;
         let settings = LoopSettings {
             tenant: options.tenant,
-            concurrency: process.concurrency,
-            error_wait: process.error_wait,
-            sweep_every: process.sweep_every,
-            grace: process.grace,
+            concurrency,
+            error_wait,
+            sweep_every,
+            grace,
             until_idle: options.until_idle,
             ..LoopSettings::new(id.clone(), queues)
         };
-        Ok(Worker { engine, id, settings, slots, state: watch::Sender::new(WorkerState::Startup) })
+        let state = watch::Sender::new(WorkerState::Startup);
+        let instructions = Instructions(watch::Sender::new(None));
+        Ok(Worker { engine, id, settings, slots, state, instructions })
+    }
+
+    /// How it is told to go on by another plan.
+    pub fn instructions(&self) -> Instructions {
+        self.instructions.clone()
     }
 
     pub fn id(&self) -> &WorkerId {
@@ -180,10 +224,10 @@ impl Worker {
         let heartbeats = Arc::new(Heartbeats::new(store.clone(), self.engine.time().clone()));
         let mut helpers = JoinSet::new();
         helpers.spawn(heartbeats.clone().run());
-        helpers.spawn(maintenance::retention(self.engine.clone()));
-        helpers.spawn(maintenance::sources(self.engine.clone()));
-        helpers.spawn(maintenance::schedules(self.engine.clone()));
-        helpers.spawn(presence::tell(self.engine.clone(), self.presence(), self.id.clone(), self.state()));
+        helpers.spawn(maintenance::all(self.engine.clone()));
+        let (about, told) = watch::channel(self.presence());
+        helpers.spawn(presence::tell(self.engine.clone(), told, self.id.clone(), self.state()));
+        let plans = self.instructions.0.subscribe();
         let engine = self.engine.clone();
         let around = Surroundings { engine, store, heartbeats, stopping: CancellationToken::new() };
         let mut performer = Performer {
@@ -199,6 +243,8 @@ impl Worker {
             call: None,
             sweeps: SweepLog::default(),
             report: WorkerReport::default(),
+            plans,
+            about,
         };
         performer.run(shutdown.clone()).await;
         helpers.shutdown().await;
@@ -238,15 +284,15 @@ impl ByQueue {
 }
 
 fn choose_queues(
-    engine: &Engine,
+    settings: &Settings,
     options: &WorkerOptions,
+    outbound: &Outbound,
 ) -> Result<(LoopQueues, Vec<SlotHandler>), EngineError> {
-    let settings = engine.settings();
     let slot = |queue: &QueueSettings| -> Result<Option<SlotHandler>, EngineError> {
         let own = options.handlers.get(&queue.name);
         let handler = match own {
             Some(own) => Some(own.handler.clone()),
-            None => handlers::from_settings(&queue.handler, &options.env, engine.outbound())
+            None => handlers::from_settings(&queue.handler, &options.env, outbound)
                 .map_err(|problem| EngineError::BadHandler { queue: queue.name.clone(), problem })?,
         };
         let Some(handler) = handler else { return Ok(None) };
@@ -308,6 +354,9 @@ struct Performer {
     looks: bool,
     sweeps: SweepLog,
     report: WorkerReport,
+    plans: watch::Receiver<Option<Plan>>,
+    /// What the worker tells of itself.
+    about: watch::Sender<Presence>,
 }
 
 struct Live {
@@ -340,6 +389,13 @@ impl Performer {
                     self.look();
                     continue;
                 }
+                Ok(()) = self.plans.changed() => {
+                    let plan = self.plans.borrow_and_update().clone();
+                    match plan {
+                        Some(plan) => self.follow(plan),
+                        None => continue,
+                    }
+                }
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
                 input = answer(&mut self.call) => {
                     self.call = None;
@@ -351,6 +407,20 @@ impl Performer {
             };
             self.feed(input);
         }
+    }
+
+    /// Another plan: its queues get places behind those of before.
+    fn follow(&mut self, plan: Plan) -> LoopInput {
+        let Plan { queues, slots, concurrency, error_wait, sweep_every, grace } = plan;
+        let first = Slot(self.worker.slots.len());
+        self.worker.slots.extend(slots);
+        self.worker.settings.queues = queues.clone();
+        self.worker.settings.concurrency = concurrency;
+        self.about.send_modify(|about| {
+            about.queues = self.worker.queues();
+            about.concurrency = concurrency;
+        });
+        LoopInput::Change(LoopChange { queues, first, concurrency, error_wait, sweep_every, grace })
     }
 
     /// Something happened in the store: perhaps a running handler was interrupted or cancelled.

@@ -69,7 +69,7 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
     };
     let mut signals = Signals::listen()?;
     let mut stopped = None;
-    let stop = async { stopped = Some(signals.next().await) };
+    let stop = async { stopped = Some(signals.next_stop().await) };
     let measured = Box::pin(quell_bench::run(&options, stop, |what| output::say(what))).await;
     if let Some(stop) = stopped {
         return Ok(stop.exit_code());

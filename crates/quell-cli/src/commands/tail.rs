@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &TailArgs, global: &Global) -> Result<u8, Failure>
     output::say("what happens from now on is shown here; Ctrl-C ends it");
     loop {
         tokio::select! {
-            _ = signals.next() => return Ok(0),
+            _ = signals.next_stop() => return Ok(0),
             () = wakeups.woken() => clock::sleep(GATHER).await,
             () = clock::sleep(LOOK) => {}
         }

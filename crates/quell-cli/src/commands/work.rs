@@ -2,13 +2,15 @@
 //!
 //! The first SIGINT or SIGTERM lets handlers finish within the grace and ends with 0; the second abandons them, so that
 //! their leases expire, and ends with 130 or 143. With `--processes N` this process works too and looks after N - 1
-//! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`.
+//! others (`work/processes.rs`). What a queue with the handler `log` received is shown by `work/show.rs`. SIGHUP reads the
+//! configuration again (`work/reload.rs`).
 
 mod agents;
 mod chats;
 mod forward;
 mod http;
 mod processes;
+mod reload;
 mod show;
 mod start;
 mod systemd;
@@ -27,13 +29,14 @@ use crate::args::{Global, LogFormat};
 use crate::context::{self, Loaded};
 use crate::failure::Failure;
 use crate::output;
-use crate::signals::Signals;
+use crate::signals::{Asked, Signals};
 
 use agents::Agents;
 use chats::Chats;
 pub(crate) use forward::Forwarding;
 use http::Http;
 use processes::Processes;
+use reload::{Affected, Reloader};
 use show::Show;
 
 #[derive(Debug, Args)]
@@ -114,20 +117,28 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
         },
         ..Flags::default()
     };
-    let loaded = context::load(global, flags)?;
+    let loaded = context::load(global, flags.clone())?;
     let engine = context::open_patiently(&loaded).await?;
-    let http = match &task {
-        Task::Serve { .. } => Some(Http::bind(&engine, &loaded).await?),
-        Task::Work { .. } => None,
-    };
     let works = !matches!(task, Task::Serve { no_work: true, .. });
     let chats = Chats::open(&engine, &loaded, global, works).await?;
+    let hiring = Hiring { staff: staff.clone(), task: task.clone(), log_format: global.log_format, chats };
+    let hiring = Arc::new(hiring);
+    let reloader = Reloader::new(&engine, &loaded, global, flags, hiring.clone());
+    let http = match &task {
+        Task::Serve { .. } => Some(Http::bind(&engine, &loaded, reloader.for_http()).await?),
+        Task::Work { .. } => None,
+    };
     let worker = match works {
-        true => Some(hire(&engine, &loaded, &staff, &task, global.log_format, chats.as_ref())?),
+        true => Some(Worker::new(engine.clone(), hiring.options(&engine, &loaded)?)?),
         false => None,
     };
     let agents = worker.is_some().then(|| Agents::look_after(&engine)).flatten();
     let processes = Processes::start(&staff, task.until_idle(), global)?;
+    reloader.introduce(Affected {
+        worker: worker.as_ref().map(Worker::instructions),
+        server: http.as_ref().map(Http::standing),
+        processes: processes.reloads(),
+    });
     if !staff.looked_after {
         start::tell(&engine, &loaded, worker.as_ref(), http.as_ref(), &staff, &task, global);
     }
@@ -153,7 +164,13 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     let report = loop {
         let stop = tokio::select! {
             report = &mut work => break report,
-            stop = signals.next() => Some(stop),
+            asked = signals.next() => match asked {
+                Asked::Stop(stop) => Some(stop),
+                Asked::Reload => {
+                    tokio::spawn(reloader.clone().by_signal());
+                    continue;
+                }
+            },
             () = gone(&mut abandoned_by_parent) => None,
         };
         asked += 1;
@@ -191,40 +208,50 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     Ok(if code == 0 { unclean } else { code })
 }
 
-/// The worker with its queues and handlers.
-fn hire(
-    engine: &Engine,
-    loaded: &Loaded,
-    staff: &Staff,
-    task: &Task,
+/// How the workers of this process are chosen, at the start and whenever the configuration is read again.
+struct Hiring {
+    staff: Staff,
+    task: Task,
     log_format: LogFormat,
-    chats: Option<&Chats>,
-) -> Result<Worker, Failure> {
-    let settings = engine.settings();
-    let queues = staff.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
-    let mut options = WorkerOptions {
-        tenant: staff.tenant.as_deref().map(Tenant::new).transpose()?,
-        until_idle: task.until_idle(),
-        env: loaded.env.clone(),
-        ..WorkerOptions::default()
-    };
-    let named = queues.iter().filter_map(|name| settings.queue(name));
-    let all = settings.queues.values().cloned().chain(settings.default_queue.clone()).chain(named);
-    if let Some(forwarding) = task.forwarding() {
-        let forward = OwnHandler { handler: forwarding.handler(), time_limit: None };
-        options.handlers = all.map(|queue| (queue.name.clone(), forward.clone())).collect();
-    } else if log_format == LogFormat::Text {
-        // A program that reads the log as JSON gets the batches there, too; people get a line on stdout.
-        let show = OwnHandler { handler: Arc::new(Show { payloads: staff.show_payloads }), time_limit: None };
-        let logged = all.filter(|queue| queue.handler == HandlerSettings::Log);
-        options.handlers = logged.map(|queue| (queue.name.clone(), show.clone())).collect();
+    chats: Option<Chats>,
+}
+
+impl Hiring {
+    /// The queues and the handlers of the worker, by what was read.
+    fn options(&self, engine: &Engine, loaded: &Loaded) -> Result<WorkerOptions, Failure> {
+        let Hiring { staff, task, .. } = self;
+        let settings = &loaded.settings;
+        let queues = staff.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
+        let mut options = WorkerOptions {
+            tenant: staff.tenant.as_deref().map(Tenant::new).transpose()?,
+            until_idle: task.until_idle(),
+            env: loaded.env.clone(),
+            ..WorkerOptions::default()
+        };
+        let named = queues.iter().filter_map(|name| settings.queue(name));
+        let all = settings.queues.values().cloned().chain(settings.default_queue.clone()).chain(named);
+        if let Some(forwarding) = task.forwarding() {
+            let forward = OwnHandler { handler: forwarding.handler(), time_limit: None };
+            options.handlers = all.map(|queue| (queue.name.clone(), forward.clone())).collect();
+        } else if self.log_format == LogFormat::Text {
+            // A program that reads the log as JSON gets the batches there, too; people get a line on stdout.
+            let show =
+                OwnHandler { handler: Arc::new(Show { payloads: staff.show_payloads }), time_limit: None };
+            let logged = all.filter(|queue| queue.handler == HandlerSettings::Log);
+            options.handlers = logged.map(|queue| (queue.name.clone(), show.clone())).collect();
+        }
+        if task.forwarding().is_none() {
+            let mut applications = Agents::handler(engine, loaded)?;
+            applications.extend(self.chats.as_ref().map(Chats::handlers).unwrap_or_default());
+            // A queue that the configuration gives to somebody else is theirs.
+            let is_app = |name: &QueueName| {
+                settings.queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)
+            };
+            options.handlers.extend(applications.into_iter().filter(|(name, _)| is_app(name)));
+        }
+        options.queues = queues;
+        Ok(options)
     }
-    if task.forwarding().is_none() {
-        options.handlers.extend(Agents::handler(engine, loaded)?);
-        options.handlers.extend(chats.map(Chats::handlers).unwrap_or_default());
-    }
-    options.queues = queues;
-    Ok(Worker::new(engine.clone(), options)?)
 }
 
 /// Rings when the process that started us is gone. A plain thread, because nothing can end a read of stdin.

@@ -135,12 +135,19 @@ fn a_queue_that_is_named_twice_is_worked_on_once() {
     assert_eq!(items(&folder.json(&["runs", "--state", "succeeded"])).len(), 1);
 }
 
+/// `script` gives it a terminal, which is closed when `script` is gone. Elsewhere a hang-up has the configuration read again.
 #[test]
 fn a_closed_terminal_asks_like_sigterm() {
     let folder = hanging("echo $$ > pid; exec sleep 20");
-    let (worker, program) = busy(&folder, &["serve", "--grace", "1s"]);
-    worker.signal(Signal::HUP);
-    let (status, lines) = worker.end();
-    assert_eq!(status.code(), Some(0), "{lines:#?}");
+    folder.send("jobs", "a", "1");
+    let quell = env!("CARGO_BIN_EXE_quell");
+    let worker = format!("env --default-signal=HUP {quell} work --grace 1s 2> log");
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &worker, "/dev/null"]).current_dir(folder.path(""));
+    let terminal = Process::start(command);
+    until("the program runs", || folder.read("pid").trim().parse::<u32>().is_ok());
+    let program = folder.read("pid").trim().parse().unwrap();
+    drop(terminal);
+    until("the worker ended by itself", || folder.read("log").contains("worker.ended"));
     until("the program's end", || !is_alive(program));
 }

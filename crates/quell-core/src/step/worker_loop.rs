@@ -9,12 +9,15 @@
 //! that comes while a call is in flight is kept until the answer is there: between "empty" and "asleep" none is lost.
 //!
 //! *ErrorWait* pauses the loop alone. Running handlers and their heartbeats belong to [`super::RunDriver`] and go on.
+//!
+//! Settings can change while it runs ([`LoopInput::Change`]). A claim that is in flight is answered under those it was asked
+//! with; runs that go on keep theirs, and count against the new bounds of their queue.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::worker_state::{
-    LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, MOVES, Slot, WorkerState,
+    LoopChange, LoopEffect, LoopInput, LoopQueue, LoopQueues, LoopSettings, MOVES, Slot, WorkerState,
 };
 use crate::batch::Batch;
 use crate::clock::{Tick, Timestamp};
@@ -45,13 +48,27 @@ enum Asked {
     },
 }
 
+/// Runs of one place.
+#[derive(Debug)]
+struct Held {
+    /// Nothing for the place of all queues together.
+    queue: Option<QueueName>,
+    running: usize,
+}
+
 #[derive(Debug)]
 pub struct WorkerLoop {
     settings: LoopSettings,
+    /// The place of the first queue of the settings in force.
+    first: usize,
     slots: HashMap<QueueName, usize>,
     state: WorkerState,
-    /// Runs going on, per slot.
+    /// Runs going on, for each queue of the settings in force, whenever they were claimed.
     running: Vec<usize>,
+    /// The places of runs going on, also those of earlier settings.
+    held: HashMap<Slot, Held>,
+    /// Settings that wait for the answer to a claim.
+    change: Option<LoopChange>,
     total: usize,
     asked: Option<Asked>,
     /// A notification came after the last claim was sent.
@@ -68,13 +85,13 @@ pub struct WorkerLoop {
 
 impl WorkerLoop {
     pub fn new(settings: LoopSettings) -> Self {
-        let slots = match &settings.queues {
-            LoopQueues::Any(_) => HashMap::new(),
-            LoopQueues::Listed(list) => list.iter().enumerate().map(|(i, q)| (q.queue.clone(), i)).collect(),
-        };
+        let slots = places(&settings.queues);
         WorkerLoop {
-            running: vec![0; slots.len().max(1)],
+            first: 0,
+            running: vec![0; places_of(&settings.queues)],
             slots,
+            held: HashMap::new(),
+            change: None,
             state: WorkerState::Startup,
             total: 0,
             asked: None,
@@ -104,14 +121,6 @@ impl WorkerLoop {
         self.total
     }
 
-    /// The lease under which runs of a slot are claimed.
-    pub fn lease(&self, slot: Slot) -> Duration {
-        match &self.settings.queues {
-            LoopQueues::Any(policy) => policy.lease,
-            LoopQueues::Listed(list) => list[slot.0].policy.lease,
-        }
-    }
-
     pub fn step(&mut self, now: Tick, input: LoopInput, out: &mut Vec<LoopEffect>) {
         match input {
             LoopInput::Start if self.state == WorkerState::Startup => self.connect(now, out),
@@ -127,6 +136,10 @@ impl WorkerLoop {
             LoopInput::Swept(answer) => self.swept(now, answer, out),
             LoopInput::RunsEnded(slots) => self.runs_ended(now, &slots, out),
             LoopInput::Clocks { wall_ahead_ms } => self.look_at_clocks(now, wall_ahead_ms),
+            LoopInput::Change(change) => {
+                self.change = Some(change);
+                self.take_change(now, out);
+            }
             LoopInput::Shutdown => self.shutdown(now, out),
         }
     }
@@ -193,7 +206,10 @@ impl WorkerLoop {
         }
         let claimed = match answer {
             Ok(claimed) => claimed,
-            Err(error) => return self.error_wait(now, &error, out),
+            Err(error) => {
+                self.adopt();
+                return self.error_wait(now, &error, out);
+            }
         };
         if self.state == WorkerState::Connecting {
             self.enter(WorkerState::Recovery, out);
@@ -208,6 +224,8 @@ impl WorkerLoop {
             self.enter(WorkerState::Polling, out);
         }
         self.limited = left_out || took >= max || self.some_queue_is_full();
+        // What was found is no answer for queues that were not asked for.
+        self.woken |= self.adopt();
         if took > 0 {
             self.idle_next = self.settings.idle_min;
             self.missed_next = MISSED_PAUSE;
@@ -262,14 +280,12 @@ impl WorkerLoop {
 
     fn take(&mut self, batches: Vec<Batch>, sent: Tick, out: &mut Vec<LoopEffect>) {
         for batch in batches {
-            let slot = match &self.settings.queues {
-                LoopQueues::Any(_) => Some(0),
-                LoopQueues::Listed(_) => self.slots.get(&batch.lane.queue).copied(),
-            };
             // A queue that was not asked for would be the store's mistake; its lease expires.
-            let Some(slot) = slot.map(Slot) else { continue };
-            self.running[slot.0] += 1;
+            let Some(place) = self.place(Some(&batch.lane.queue)) else { continue };
+            let slot = Slot(self.first + place);
+            self.running[place] += 1;
             self.total += 1;
+            self.hold(slot, &batch.lane.queue);
             out.push(if self.stopping() {
                 LoopEffect::HandBack { batch, slot, sent }
             } else {
@@ -280,8 +296,10 @@ impl WorkerLoop {
 
     fn runs_ended(&mut self, now: Tick, slots: &[Slot], out: &mut Vec<LoopEffect>) {
         for slot in slots {
-            assert!(self.running[slot.0] > 0, "a run ends once");
-            self.running[slot.0] -= 1;
+            let queue = self.let_go(*slot);
+            if let Some(place) = self.place(queue.as_ref()) {
+                self.running[place] -= 1;
+            }
             self.total -= 1;
         }
         if self.stopping() {
@@ -291,6 +309,57 @@ impl WorkerLoop {
         if self.state == WorkerState::Idle && (self.limited || last) && self.has_room() {
             self.connect(now, out);
         }
+    }
+
+    /// Where runs of a queue are counted; nowhere, if it is not ours any more.
+    fn place(&self, queue: Option<&QueueName>) -> Option<usize> {
+        match &self.settings.queues {
+            LoopQueues::Any(_) => Some(0),
+            LoopQueues::Listed(_) => self.slots.get(queue?).copied(),
+        }
+    }
+
+    fn hold(&mut self, slot: Slot, queue: &QueueName) {
+        let queue = matches!(self.settings.queues, LoopQueues::Listed(_)).then(|| queue.clone());
+        self.held.entry(slot).or_insert(Held { queue, running: 0 }).running += 1;
+    }
+
+    /// The queue of a run that has ended.
+    fn let_go(&mut self, slot: Slot) -> Option<QueueName> {
+        let held = self.held.get_mut(&slot).expect("a run ends once");
+        held.running -= 1;
+        match held.running {
+            0 => self.held.remove(&slot).and_then(|held| held.queue),
+            _ => held.queue.clone(),
+        }
+    }
+
+    /// A claim in flight is answered first: what it takes was asked for under the old settings.
+    fn take_change(&mut self, now: Tick, out: &mut Vec<LoopEffect>) {
+        if matches!(self.asked, Some(Asked::Claim { .. })) || !self.adopt() || self.stopping() {
+            return;
+        }
+        if self.state == WorkerState::Idle && self.has_room() {
+            self.connect(now, out);
+        }
+    }
+
+    /// Puts settings in force that were waiting; false when there were none.
+    fn adopt(&mut self) -> bool {
+        let Some(change) = self.change.take() else { return false };
+        let LoopChange { queues, first, concurrency, error_wait, sweep_every, grace } = change;
+        assert!(first.0 >= self.first + self.running.len(), "a place is never given twice");
+        let kept = self.settings.clone();
+        self.settings = LoopSettings { queues, concurrency, error_wait, sweep_every, grace, ..kept };
+        self.slots = places(&self.settings.queues);
+        self.first = first.0;
+        self.running = vec![0; places_of(&self.settings.queues)];
+        for held in self.held.values() {
+            if let Some(place) = self.place(held.queue.as_ref()) {
+                self.running[place] += held.running;
+            }
+        }
+        true
     }
 
     fn look_at_clocks(&mut self, now: Tick, wall_ahead_ms: i64) {
@@ -344,7 +413,7 @@ impl WorkerLoop {
     }
 
     fn ask_claim(&mut self, now: Tick, out: &mut Vec<LoopEffect>) {
-        let max = (self.settings.concurrency - self.total).min(limits::CLAIM_LANES_MAX);
+        let max = self.settings.concurrency.saturating_sub(self.total).min(limits::CLAIM_LANES_MAX);
         let mut left_out = false;
         let queues = match &self.settings.queues {
             LoopQueues::Any(policy) => ClaimQueues::Any(policy.clone()),
@@ -410,5 +479,20 @@ impl WorkerLoop {
         assert!(from_any || MOVES.contains(&(from, to)), "{from:?} to {to:?} is not in the table");
         self.state = to;
         out.push(LoopEffect::State { from, to });
+    }
+}
+
+fn places_of(queues: &LoopQueues) -> usize {
+    match queues {
+        LoopQueues::Any(_) => 1,
+        LoopQueues::Listed(list) => list.len(),
+    }
+}
+
+/// Which place each queue has in the list.
+fn places(queues: &LoopQueues) -> HashMap<QueueName, usize> {
+    match queues {
+        LoopQueues::Any(_) => HashMap::new(),
+        LoopQueues::Listed(list) => list.iter().enumerate().map(|(i, q)| (q.queue.clone(), i)).collect(),
     }
 }

@@ -454,6 +454,58 @@ fn until_idle_stops_when_nothing_is_left_and_not_before() {
     assert_eq!(bench.give(answer(&[], None)), [Recovery, Polling, Draining, Stopped]);
 }
 
+/// Settings that follow `settings()`, with places behind `first`.
+fn change(first: usize, queues: Vec<LoopQueue>) -> LoopInput {
+    let LoopSettings { concurrency, error_wait, sweep_every, grace, .. } = settings();
+    let (queues, first) = (LoopQueues::Listed(queues), Slot(first));
+    LoopInput::Change(LoopChange { queues, first, concurrency, error_wait, sweep_every, grace })
+}
+
+fn asked_for(claim: &ClaimRequest) -> Vec<(&str, usize)> {
+    let ClaimQueues::Listed(list) = &claim.queues else { panic!("queues are listed") };
+    list.iter().map(|one| (one.queue.as_str(), one.max)).collect()
+}
+
+#[test]
+fn changed_settings_are_in_force_at_once_and_running_lanes_count_against_them() {
+    let mut bench = Bench::polling();
+    bench.give(answer(&["a"], None));
+    assert_eq!(bench.give(change(2, vec![queue("c", 1), queue("a", 3)])), [Connecting]);
+    assert_eq!(asked_for(bench.claims.last().unwrap()), [("c", 1), ("a", 2)]);
+    bench.give(answer(&["c", "a"], None));
+    assert_eq!(bench.started, [Slot(0), Slot(2), Slot(3)], "places go on behind the earlier ones");
+    bench.give(LoopInput::RunsEnded(vec![Slot(0), Slot(2)]));
+    bench.give(LoopInput::Woken);
+    assert_eq!(asked_for(bench.claims.last().unwrap()), [("c", 1), ("a", 2)]);
+}
+
+#[test]
+fn a_claim_in_flight_is_answered_under_the_settings_it_was_asked_with() {
+    let mut bench = Bench::polling();
+    bench.give(change(2, vec![queue("c", 1)]));
+    assert_eq!(bench.claims.len(), 1, "one call at a time");
+    bench.give(answer(&["b"], None));
+    assert_eq!(bench.started, [Slot(1)], "a queue that has gone since is still worked on");
+    assert_eq!(asked_for(bench.claims.last().unwrap()), [("c", 1)], "and the new ones are asked for at once");
+    bench.give(LoopInput::RunsEnded(vec![Slot(1)]));
+    assert_eq!(bench.machine.running(), 0);
+}
+
+#[test]
+fn fewer_places_than_runs_wait_until_some_have_ended() {
+    let mut bench = Bench::polling();
+    bench.give(answer(&["a", "a", "b"], None));
+    let LoopInput::Change(fewer) = change(2, vec![queue("a", 1), queue("b", 1)]) else { unreachable!() };
+    bench.give(LoopInput::Change(LoopChange { concurrency: 1, ..fewer }));
+    let before = bench.claims.len();
+    bench.give(LoopInput::Woken);
+    bench.give(LoopInput::RunsEnded(vec![Slot(0), Slot(1)]));
+    assert_eq!(bench.claims.len(), before, "one still runs, and there is room for one");
+    bench.give(LoopInput::RunsEnded(vec![Slot(0)]));
+    bench.give(LoopInput::Woken);
+    assert_eq!(asked_for(bench.claims.last().unwrap()), [("a", 1), ("b", 1)]);
+}
+
 fn any_input() -> impl Strategy<Value = LoopInput> {
     prop_oneof![
         3 => Just(()).prop_map(|()| LoopInput::Timer),

@@ -114,9 +114,22 @@ pub struct LoopQueue {
     pub concurrency: usize,
 }
 
-/// The place of a queue in the list of the settings (0 for `Any`).
+/// The place of a queue in the list of the settings (0 for `Any`), counted on from one change of the settings to the next: a
+/// run keeps the place that it was claimed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot(pub usize);
+
+/// What the loop is to do from now on. Runs that go on are not touched.
+#[derive(Debug, Clone)]
+pub struct LoopChange {
+    pub queues: LoopQueues,
+    /// The place of the first of the queues: larger than any place before.
+    pub first: Slot,
+    pub concurrency: usize,
+    pub error_wait: Duration,
+    pub sweep_every: Duration,
+    pub grace: Duration,
+}
 
 /// What happened.
 #[derive(Debug)]
@@ -134,6 +147,8 @@ pub enum LoopInput {
     Clocks {
         wall_ahead_ms: i64,
     },
+    /// In force from the next claim on.
+    Change(LoopChange),
     /// The first one drains, the second one stops at once.
     Shutdown,
 }

@@ -74,7 +74,8 @@ pub(super) async fn list(
     Query(filters): Query<Filters>,
 ) -> PageAnswer {
     let wish = filters.wish()?;
-    let endpoints: Vec<&str> = app.hooks.names().collect();
+    let in_force = app.hooks.endpoints();
+    let endpoints: Vec<&str> = in_force.names().collect();
     let live = match inspector::seen(&app, &principal, &wish).await {
         Ok(records) => rendered(&Table {
             clock: Clock { now: app.wall() },
@@ -119,7 +120,9 @@ pub(super) async fn detail(
     let record = inspector::find(&app, &principal, &id).await?;
     let live = rendered(&Detail {
         clock: Clock { now: app.wall() },
-        may_replay: shell.operates() && record.is_whole() && app.hooks.get(&record.endpoint).is_some(),
+        may_replay: shell.operates()
+            && record.is_whole()
+            && app.hooks.endpoints().get(&record.endpoint).is_some(),
         replayed: query.replayed.is_some(),
         record,
     });

@@ -115,7 +115,8 @@ pub(super) struct Refused<'a> {
 
 /// For the form to suggest: those of the configuration that may be seen.
 pub(super) fn known_queues(app: &App, principal: &Principal) -> Vec<String> {
-    let known = app.engine.settings().queues.keys();
+    let settings = app.engine.settings();
+    let known = settings.queues.keys();
     known.filter(|queue| principal.queue(queue).is_ok()).map(ToString::to_string).collect()
 }
 

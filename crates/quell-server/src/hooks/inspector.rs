@@ -146,7 +146,8 @@ pub(crate) async fn replay_delivery(
 
 pub(crate) async fn replay(app: &App, principal: &Principal, id: &str) -> Answer<DeliveryRecord> {
     let record = find(app, principal, id).await?;
-    let endpoint = app.hooks.get(&record.endpoint);
+    let endpoints = app.hooks.endpoints();
+    let endpoint = endpoints.get(&record.endpoint);
     let replayed = hooks::replay(&app.engine, endpoint, &record, &principal.actor()).await;
     replayed.map_err(|why| Problem::new(StatusCode::CONFLICT, "not-replayable", why))
 }

@@ -379,8 +379,8 @@ async fn a_server_that_can_be_reached_from_elsewhere_wants_tokens() {
             Err(ServeError::NoTokens { .. }) => {}
             // A machine without IPv6.
             Err(ServeError::Listen { .. }) if options.listen.starts_with('[') => {}
-            Err(error) => panic!("{options:?}: {error}"),
-            Ok(_) => panic!("{options:?} starts without a token"),
+            Err(error) => panic!("{}: {error}", options.listen),
+            Ok(_) => panic!("{} starts without a token", options.listen),
         }
     }
     let world = World::new().await;

@@ -41,7 +41,7 @@ mod source_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,6 +126,17 @@ impl Settings {
     /// Every setting in force with its origin, in the order of a configuration file. Secrets are not in it.
     pub fn explain(&self) -> Vec<Explained> {
         self.explained.clone()
+    }
+
+    /// The names of settings that are not what they were before, also of those that only one of the two has.
+    pub fn changed_since(&self, before: &Settings) -> Vec<String> {
+        let values = |settings: &Settings| -> BTreeMap<String, String> {
+            let one = |line: &Explained| (line.setting.clone(), line.value.clone());
+            settings.explained.iter().map(one).collect()
+        };
+        let (old, new) = (values(before), values(self));
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        names.into_iter().filter(|name| old.get(*name) != new.get(*name)).cloned().collect()
     }
 }
 

@@ -171,7 +171,7 @@ async fn a_missing_or_bad_secret_ends_the_start_of_a_worker_and_is_told_by_name(
         missing.starts_with("queue \"a\": ") && missing.contains(&format!("{place} cannot be read")),
         "{missing}"
     );
-    let problems = handlers::problems(engine.settings(), &options.env);
+    let problems = handlers::problems(&engine.settings(), &options.env);
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(
         problems[1].starts_with("queue notify.b: the secret from environment NOTIFY_SECRET is not set"),
@@ -186,7 +186,7 @@ async fn a_missing_or_bad_secret_ends_the_start_of_a_worker_and_is_told_by_name(
     let mut whole = options.clone();
     whole.env.insert("NOTIFY_SECRET".to_owned(), SECRET.to_owned());
     assert_eq!(refused(&whole), None);
-    assert_eq!(handlers::problems(engine.settings(), &whole.env), Vec::<String>::new());
+    assert_eq!(handlers::problems(&engine.settings(), &whole.env), Vec::<String>::new());
 }
 
 #[tokio::test]

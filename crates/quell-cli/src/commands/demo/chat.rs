@@ -77,7 +77,7 @@ pub(super) async fn play() -> Result<(), Failure> {
                 stage.show_reply(answered)?;
                 answered += 1;
             }
-            _ = signals.next() => break,
+            _ = signals.next_stop() => break,
         }
     }
     let all = stage.providers.delivered().len();
@@ -141,7 +141,7 @@ impl Stage {
         let client = quell_chat::client(&settings).map_err(|error| broken(error.to_string()))?;
         let engine = Engine::open(settings).await?;
         let book = book::open(engine.store().clone()).await?;
-        let (endpoints, _) = endpoints::ready(engine.settings(), &env)?;
+        let (endpoints, _) = endpoints::ready(&engine.settings(), &env)?;
         let options = ServerOptions { endpoints, ..ServerOptions::at("127.0.0.1:0") };
         let server =
             Server::bind(engine.clone(), options).await.map_err(|error| broken(error.to_string()))?;

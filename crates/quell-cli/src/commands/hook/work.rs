@@ -46,7 +46,7 @@ pub(super) async fn run(forward: &ForwardArgs, global: &Global) -> Result<u8, Fa
             done.map(|()| 0)
         }
         // Leases expire, and the next hook starts another one.
-        stop = signals.next() => Ok(stop.exit_code()),
+        stop = signals.next_stop() => Ok(stop.exit_code()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::config::{HandlerSettings, StoreKind};
+use quell::config::{HandlerSettings, Settings, StoreKind};
 use quell::quell_core::event::QueueName;
 use quell::worker::OwnHandler;
 use quell::{Engine, clock};
@@ -39,7 +39,7 @@ impl Agents {
         engine: &Engine,
         loaded: &Loaded,
     ) -> Result<BTreeMap<QueueName, OwnHandler>, Failure> {
-        if !reads(engine) {
+        if !reads(&loaded.settings) {
             return Ok(BTreeMap::new());
         }
         if engine.store().clone().tables().is_none() {
@@ -57,9 +57,10 @@ impl Agents {
 
     /// Holds the lock and empties the spool, on stores that are files.
     pub(super) fn look_after(engine: &Engine) -> Option<Agents> {
-        let StoreKind::Sqlite(path) = engine.settings().store.url.kind() else { return None };
+        let settings = engine.settings();
+        let StoreKind::Sqlite(path) = settings.store.url.kind() else { return None };
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        reads(engine).then(|| Agents(tokio::spawn(look_after(engine.clone(), path))))
+        reads(&settings).then(|| Agents(tokio::spawn(look_after(engine.clone(), path))))
     }
 
     /// Gives the lock up. A hook that met it has started nobody, so what it left is left to a worker of its own.
@@ -78,8 +79,8 @@ impl Drop for Agents {
     }
 }
 
-fn reads(engine: &Engine) -> bool {
-    let queue = engine.settings().queue(&transcripts::queue());
+fn reads(settings: &Settings) -> bool {
+    let queue = settings.queue(&transcripts::queue());
     queue.is_some_and(|queue| queue.handler == HandlerSettings::App)
 }
 

@@ -26,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Answers, and follows the file until it is dropped.
 pub(super) struct Chats {
     handlers: BTreeMap<QueueName, OwnHandler>,
+    live: Option<Arc<Live>>,
     follower: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +46,7 @@ impl Chats {
                 Live::load(chat, &loaded.env).map_err(|problem| Failure::new(failure::USAGE, problem))?;
             let ready = Arc::new(ready);
             let book = book::open(engine.store().clone()).await?;
-            let http = quell_chat::client(engine.settings())
+            let http = quell_chat::client(&engine.settings())
                 .map_err(|error| Failure::new(failure::FAILED, error.to_string()))?;
             handlers = quell_chat::handlers(engine, &book, &ready, &http);
             live = Some(ready);
@@ -53,18 +54,23 @@ impl Chats {
         let follower = loaded.file.clone().map(|file| {
             let following = Following {
                 engine: engine.clone(),
-                live,
+                live: live.clone(),
                 file,
                 global: global.clone(),
                 env: loaded.env.clone(),
             };
             tokio::spawn(following.follow(chat.clone()))
         });
-        Ok(Some(Chats { handlers, follower }))
+        Ok(Some(Chats { handlers, live, follower }))
     }
 
     pub(super) fn handlers(&self) -> BTreeMap<QueueName, OwnHandler> {
         self.handlers.clone()
+    }
+
+    /// Puts what the file says now in force, or says what is missing.
+    pub(super) fn change(&self, chat: &ChatSettings, env: &BTreeMap<String, String>) -> Result<(), String> {
+        self.live.as_ref().map_or(Ok(()), |live| live.change(chat, env))
     }
 }
 
@@ -122,8 +128,8 @@ impl Following {
     fn read(&self) -> Result<ChatSettings, String> {
         let loaded = context::load(&self.global, Flags::default()).map_err(|failure| failure.to_string())?;
         let chat = loaded.settings.chat.ok_or("it has no [chat] any more; restart for that")?;
-        let declared = &self.engine.settings().sources;
-        let new = |source: &&SourceName| !declared.iter().any(|known| known.name == **source);
+        let settings = self.engine.settings();
+        let new = |source: &&SourceName| !settings.sources.iter().any(|known| known.name == **source);
         if let Some(source) = chat.tenants.values().flat_map(|tenant| tenant.sources()).find(new) {
             return Err(format!("the source {source} is new; restart for that"));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quell::Engine;
 use quell::endpoints;
 use quell_chat::pages as chat;
-use quell_server::{AppPage, ServeError, Server, ServerOptions};
+use quell_server::{AppPage, Reload, ServeError, Server, ServerOptions, Standing};
 use quell_transcripts::lazily::LazyArchive;
 use quell_transcripts::pages as transcripts;
 use tokio::task::JoinHandle;
@@ -21,9 +21,13 @@ use crate::signals::Signals;
 pub(super) struct Http(Server);
 
 impl Http {
-    pub(super) async fn bind(engine: &Engine, loaded: &Loaded) -> Result<Self, Failure> {
+    pub(super) async fn bind(
+        engine: &Engine,
+        loaded: &Loaded,
+        reload: Option<Arc<dyn Reload>>,
+    ) -> Result<Self, Failure> {
         let settings = engine.settings();
-        let (endpoints, warnings) = endpoints::ready(settings, &loaded.env)?;
+        let (endpoints, warnings) = endpoints::ready(&settings, &loaded.env)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -34,6 +38,7 @@ impl Http {
             connections: settings.server.connections,
             endpoints,
             pages: applications(engine),
+            reload,
         };
         // What is counted before anybody asks for it is counted, too.
         quell_server::recorder().map_err(|e| Failure::new(failure::FAILED, format!("metrics: {e}")))?;
@@ -46,6 +51,11 @@ impl Http {
 
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
         self.0.admin_address()
+    }
+
+    /// For changes while it runs.
+    pub(super) fn standing(&self) -> Standing {
+        self.0.standing()
     }
 
     pub(super) fn start(self, grace: Duration) -> Serving {
@@ -98,7 +108,7 @@ impl Serving {
         }
         tokio::select! {
             _ = &mut self.task => 0,
-            _ = signals.next() => {
+            _ = signals.next_stop() => {
                 self.task.abort();
                 1
             }

@@ -15,13 +15,29 @@ use tokio::task::JoinSet;
 use super::Staff;
 use crate::args::Global;
 use crate::failure::{self, Failure};
-use crate::signals::{Signals, Stop};
+use crate::signals::{Asked, Signals, Stop};
 
 /// Before a child that died is started again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How often we were told to stop, and how the last time.
-type Told = (u32, Option<Stop>);
+/// What we were told.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// To stop: how often, and how the last time.
+    stops: u32,
+    stop: Option<Stop>,
+    /// To read the configuration again: how often.
+    reloads: u32,
+}
+
+/// See [`Processes::reloads`].
+pub(super) struct Reloads(watch::Sender<Told>);
+
+impl Reloads {
+    pub(super) fn ask(&self) {
+        self.0.send_modify(|told| told.reloads += 1);
+    }
+}
 
 pub(super) struct Processes {
     told: watch::Sender<Told>,
@@ -30,7 +46,7 @@ pub(super) struct Processes {
 
 impl Processes {
     pub(super) fn start(staff: &Staff, until_idle: bool, global: &Global) -> Result<Self, Failure> {
-        let told = watch::Sender::new((0, None));
+        let told = watch::Sender::new(Told::default());
         let mut children = JoinSet::new();
         let arguments = arguments(staff, until_idle, global);
         for _ in 1..staff.processes {
@@ -41,7 +57,12 @@ impl Processes {
 
     /// Passes a signal on.
     pub(super) fn signal(&self, stop: Stop) {
-        self.told.send_modify(|told| *told = (told.0 + 1, Some(stop)));
+        self.told.send_modify(|told| *told = Told { stops: told.stops + 1, stop: Some(stop), ..*told });
+    }
+
+    /// How each of them is made to read the configuration again.
+    pub(super) fn reloads(&self) -> Reloads {
+        Reloads(self.told.clone())
     }
 
     /// Waits for all of them; signals that come meanwhile are passed on. The answer is 0 if all ended well.
@@ -58,7 +79,7 @@ impl Processes {
                     }
                     Some(Err(_)) => code = failure::FAILED,
                 },
-                stop = signals.next() => {
+                stop = signals.next_stop() => {
                     asked += 1;
                     self.signal(stop);
                     if asked > 1 {
@@ -101,23 +122,23 @@ fn arguments(staff: &Staff, until_idle: bool, global: &Global) -> Vec<String> {
 /// Keeps one child running until it ends well or we are told to stop.
 async fn look_after(arguments: Vec<String>, mut told: watch::Receiver<Told>) -> Result<(), String> {
     loop {
-        if told.borrow().0 > 0 {
+        if told.borrow().stops > 0 {
             return Ok(());
         }
         let mut child = spawn(&arguments).map_err(|e| format!("cannot start another process: {e}"))?;
         let pid = child.id();
         let status =
             wait(&mut child, &mut told).await.map_err(|e| format!("cannot wait for a process: {e}"))?;
-        let stopping = told.borrow().0 > 0;
+        let stopping = told.borrow().stops > 0;
         match (status.success(), stopping) {
             (true, _) => return Ok(()),
-            (false, true) if told.borrow().0 > 1 || ended_by_our_signal(status) => return Ok(()),
+            (false, true) if told.borrow().stops > 1 || ended_by_our_signal(status) => return Ok(()),
             (false, true) => return Err(format!("process {} did not end well: {status}", pid.unwrap_or(0))),
             (false, false) => {
                 tracing::warn!(pid, %status, "a worker process died; another is started");
                 tokio::select! {
                     () = clock::sleep(AGAIN) => {}
-                    _ = told.changed() => return Ok(()),
+                    Ok(_) = told.wait_for(|told| told.stops > 0) => return Ok(()),
                 }
             }
         }
@@ -137,12 +158,18 @@ async fn wait(child: &mut Child, told: &mut watch::Receiver<Told>) -> std::io::R
     // Kept here, because `wait` of the child would close it.
     let pipe = child.stdin.take();
     let mut passed = 0;
+    // It has read the configuration as it is now.
+    let mut reloaded = told.borrow().reloads;
     let status = loop {
         // Looked at before waiting, too: we may have been told while the child was being started.
-        let (times, stop) = *told.borrow_and_update();
-        while passed < times {
+        let Told { stops, stop, reloads } = *told.borrow_and_update();
+        while passed < stops {
             passed += 1;
-            pass_on(child, stop.unwrap_or(Stop::Terminate));
+            pass_on(child, Asked::Stop(stop.unwrap_or(Stop::Terminate)));
+        }
+        if reloaded < reloads {
+            reloaded = reloads;
+            pass_on(child, Asked::Reload);
         }
         tokio::select! {
             status = child.wait() => break status,
@@ -172,10 +199,11 @@ fn ended_by_our_signal(_status: ExitStatus) -> bool {
 }
 
 #[cfg(unix)]
-fn pass_on(child: &mut Child, stop: Stop) {
-    let signal = match stop {
-        Stop::Interrupt => rustix::process::Signal::INT,
-        Stop::Terminate => rustix::process::Signal::TERM,
+fn pass_on(child: &mut Child, asked: Asked) {
+    let signal = match asked {
+        Asked::Stop(Stop::Interrupt) => rustix::process::Signal::INT,
+        Asked::Stop(Stop::Terminate) => rustix::process::Signal::TERM,
+        Asked::Reload => rustix::process::Signal::HUP,
     };
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
@@ -185,6 +213,8 @@ fn pass_on(child: &mut Child, stop: Stop) {
 }
 
 #[cfg(not(unix))]
-fn pass_on(child: &mut Child, _stop: Stop) {
-    let _ = child.start_kill();
+fn pass_on(child: &mut Child, asked: Asked) {
+    if let Asked::Stop(_) = asked {
+        let _ = child.start_kill();
+    }
 }
