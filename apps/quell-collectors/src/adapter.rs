@@ -1,0 +1,57 @@
+//! The way to ask a source: one page of items at a time, through the governed client of the run.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use quell::fetch::{FetchError, Fetcher};
+use serde::{Deserialize, Serialize};
+
+use crate::found::Found;
+use crate::intake::About;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    pub about: &'a About,
+    /// `query_params` of the event: further values for the source's templates, which win over those of the intake.
+    pub params: &'a BTreeMap<String, String>,
+}
+
+/// One page of an answer, as a step remembers it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    pub items: Vec<Found>,
+    /// Items without what a point needs (a price, a title, something to tell them apart by).
+    pub skipped: u32,
+    /// Where the next page begins, for the adapter that wrote it; nothing at the end.
+    pub next: Option<String>,
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum AdapterError {
+    /// The governed client says what becomes of the run.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// Trying again does not help: a bad template, a refusal, an answer that does not fit the description.
+    #[error("{0}")]
+    Permanent(String),
+    /// It may help: an answer that broke off.
+    #[error("{0}")]
+    Transient(String),
+}
+
+/// One source.
+#[async_trait]
+pub trait Adapter: Send + Sync {
+    /// The address that the operator wrote down, and so meant, even if it is a private one.
+    fn base_url(&self) -> &str;
+
+    /// The page that begins at `cursor`, or the first one.
+    async fn page(
+        &self,
+        fetcher: &Fetcher,
+        query: Query<'_>,
+        cursor: Option<&str>,
+    ) -> Result<Page, AdapterError>;
+}
