@@ -1,10 +1,34 @@
 //! The way to ask a source: one page of items at a time, through the governed client of the run.
+//!
+//! - `json.rs` asks any service that answers with JSON, as its description says; `robots.rs` whether it wants to be asked.
+//! - `ebay.rs` asks the Browse API of eBay, with a token that it gets by itself.
+//! - `answer.rs` says what an answer means, `raw.rs` finds things in it, `page.rs` bounds what is taken from it.
+//!
+//! What becomes of a run is decided by the kind of its error. The governed client's own ([`AdapterError::Fetch`]) speak for
+//! themselves: time-outs, lost connections, 429 and 5xx are faults of the source. An answer that is no JSON at all, or breaks off
+//! in the middle, is transient: proxies and overloaded servers send such things, and nothing in it says that the description is
+//! wrong; how often it is asked again, the queue says. Everything else is permanent: a refusal, a redirect, a value that a
+//! template lacks, JSON that does not fit the description, a price that is no price, another currency than the declared one.
+//!
+//! Pages go past the client's own cache, because the run keeps the answer of all pages together, and because a broken page
+//! must not be served again.
+
+mod answer;
+mod ebay;
+mod json;
+mod page;
+mod raw;
+mod robots;
+mod values;
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use quell::fetch::{FetchError, Fetcher};
+use quell::fetch::{FetchError, Fetcher, HttpSettings};
 use serde::{Deserialize, Serialize};
+
+pub use ebay::EbaySource;
+pub use json::JsonSource;
 
 use crate::found::Found;
 use crate::intake::About;
@@ -54,4 +78,12 @@ pub trait Adapter: Send + Sync {
         query: Query<'_>,
         cursor: Option<&str>,
     ) -> Result<Page, AdapterError>;
+}
+
+/// A page of 500 items with everything that a shop says of them.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bounds of a client for adapters; each request has a time limit of its own.
+pub fn http_settings() -> HttpSettings {
+    HttpSettings { body_bytes_max: BODY_BYTES_MAX, ..HttpSettings::default() }
 }
