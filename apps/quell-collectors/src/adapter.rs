@@ -1,4 +1,7 @@
 //! The way to ask a source: one page of items at a time, through the governed client of the run.
+//!
+//! The client is one that keeps no answers by itself ([`Fetcher::past_the_cache`]): the whole of all pages is kept by whoever
+//! turns them, and each page is a step of the run. So an adapter just asks, and says what came of it.
 
 use std::collections::BTreeMap;
 
