@@ -10,8 +10,8 @@
 //! wrong; how often it is asked again, the queue says. Everything else is permanent: a refusal, a redirect, a value that a
 //! template lacks, JSON that does not fit the description, a price that is no price, another currency than the declared one.
 //!
-//! Pages go past the client's own cache, because the run keeps the answer of all pages together, and because a broken page
-//! must not be served again.
+//! The client is one that keeps no answers by itself ([`Fetcher::past_the_cache`]): the whole of all pages is kept by whoever
+//! turns them, and each page is a step of the run. So an adapter just asks, and says what came of it.
 
 mod answer;
 mod ebay;
@@ -24,7 +24,7 @@ mod values;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use quell::fetch::{FetchError, Fetcher, HttpSettings};
+use quell::fetch::{FetchError, Fetcher};
 use serde::{Deserialize, Serialize};
 
 pub use ebay::EbaySource;
@@ -78,12 +78,4 @@ pub trait Adapter: Send + Sync {
         query: Query<'_>,
         cursor: Option<&str>,
     ) -> Result<Page, AdapterError>;
-}
-
-/// A page of 500 items with everything that a shop says of them.
-const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Bounds of a client for adapters; each request has a time limit of its own.
-pub fn http_settings() -> HttpSettings {
-    HttpSettings { body_bytes_max: BODY_BYTES_MAX, ..HttpSettings::default() }
 }

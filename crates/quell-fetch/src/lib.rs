@@ -41,5 +41,3 @@ pub use guard::{
 };
 /// The words of a [`Call`].
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-/// The parser that the guard and the client read URLs with: whoever compares URLs uses no other.
-pub use reqwest::Url;

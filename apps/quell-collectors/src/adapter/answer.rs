@@ -3,19 +3,19 @@
 //! Nothing that a source wrote goes into an error unread: of a redirect the host, of a refusal the status and what the adapter
 //! has picked out of it.
 
-use quell::fetch::{Call, FetchError, Fetched, Fetcher, HeaderValue, StatusCode, USER_AGENT, Url};
+use quell::fetch::{Call, FetchError, Fetched, Fetcher, HeaderValue, StatusCode, USER_AGENT};
 use serde_json::value::RawValue;
+use url::Url;
 
 use crate::adapter::AdapterError;
 use crate::adapter::raw::{self, NoJson};
 
-/// Sends a request past the client's cache. What came with a fault goes no further than `said`, which picks out what may be told.
+/// Sends a request. What came with a fault goes no further than `said`, which picks out what may be told.
 pub(super) async fn asked(
     fetcher: &Fetcher,
     call: Call,
     said: impl Fn(&[u8]) -> Option<String>,
 ) -> Result<Fetched, AdapterError> {
-    let call = call.header(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     fetcher.fetch(call).await.map_err(|error| match error {
         FetchError::Fault { fault, text, reply } => {
             let told = reply.and_then(|reply| said(&reply.body));

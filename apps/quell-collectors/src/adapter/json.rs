@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quell::config::{JsonSourceSettings, Paging, PriceSourceSettings};
-use quell::fetch::{Call, Fetcher, HeaderName, HeaderValue, URL_BYTES_MAX, Url};
+use quell::fetch::{Call, Fetcher, HeaderName, HeaderValue, URL_BYTES_MAX};
 use quell::pointer::Pointer;
 use serde_json::value::RawValue;
+use url::Url;
 
 use crate::adapter::answer::{asked, body, document, user_agent};
 use crate::adapter::page::Filling;

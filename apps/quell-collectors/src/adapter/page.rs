@@ -2,9 +2,9 @@
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use quell::fetch::Url;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::limits;
+use url::Url;
 
 use crate::adapter::Page;
 use crate::found::Found;
@@ -13,12 +13,8 @@ use crate::found::Found;
 const ITEMS_MAX: usize = 500;
 /// A step holds 256 KiB; the rest is for what surrounds the items.
 const PAGE_BYTES_MAX: usize = limits::STEP_VALUE_BYTES_MAX - 16 * 1024;
-/// Longer titles are cut: what tells two coins apart does not stand behind three hundred characters.
-const TITLE_CHARS_MAX: usize = 300;
-/// Longer addresses lose their query, which is about the search and not about the item.
-const URL_BYTES_MAX: usize = 1_024;
-/// Longer ids are none.
-const ID_BYTES_MAX: usize = 200;
+/// Longer addresses lose their query, which is about the search and not about the item, so that pages stay small.
+const URL_BYTES_MAX: usize = 512;
 /// Twelve digits and more are milliseconds: as seconds they would be in the year 33658.
 const MILLIS_FROM: i64 = 100_000_000_000;
 
@@ -32,8 +28,9 @@ pub(super) struct Filling {
 impl Filling {
     /// One more item; nothing for one that lacks what a point needs. What is more than a page can hold is counted with them.
     pub(super) fn take(&mut self, found: Option<Found>) {
-        let bytes =
-            found.as_ref().and_then(|found| serde_json::to_vec(found).ok()).map_or(0, |json| json.len() + 1);
+        let found = found.and_then(Found::bounded);
+        let json = found.as_ref().and_then(|found| serde_json::to_vec(found).ok());
+        let bytes = json.map_or(0, |json| json.len() + 1);
         let fits = self.page.items.len() < ITEMS_MAX && self.bytes + bytes <= PAGE_BYTES_MAX;
         match found.filter(|_| fits) {
             Some(found) => {
@@ -49,21 +46,13 @@ impl Filling {
     }
 }
 
-/// A title without control characters and without space around it; nothing if that is all it is.
-pub(super) fn title(text: &str) -> Option<String> {
+/// A text without control characters and without space around it; nothing if that is all it is.
+pub(super) fn plain(text: &str) -> Option<String> {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let title: String = plain.trim().chars().take(TITLE_CHARS_MAX).collect();
-    Some(title.trim_end().to_owned()).filter(|title| !title.is_empty())
+    Some(plain.trim().to_owned()).filter(|plain| !plain.is_empty())
 }
 
-/// What the source calls the item.
-pub(super) fn id(text: &str) -> Option<String> {
-    let id = text.trim();
-    let fine = !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.chars().any(char::is_control);
-    fine.then(|| id.to_owned())
-}
-
-/// An address for people, as it is written: only of the web, without a password, and not too long.
+/// An address for people, as it is written: only of the web, and without a password.
 pub(super) fn web_url(text: &str) -> Option<String> {
     let text = text.trim();
     let url = Url::parse(text).ok()?;
@@ -73,7 +62,7 @@ pub(super) fn web_url(text: &str) -> Option<String> {
         true => text.split(['?', '#']).next().unwrap_or_default(),
         false => text,
     };
-    (web && short.len() <= URL_BYTES_MAX).then(|| short.to_owned())
+    web.then(|| short.to_owned())
 }
 
 /// A moment in one of the forms that APIs use.
@@ -119,7 +108,7 @@ mod tests {
         let page = many.end(Some("2".into()));
         assert_eq!((page.items.len(), page.skipped, page.next.as_deref()), (ITEMS_MAX, 8, Some("2")));
         let mut large = Filling::default();
-        (0..ITEMS_MAX).for_each(|_| large.take(Some(found(&"\"".repeat(TITLE_CHARS_MAX)))));
+        (0..ITEMS_MAX).for_each(|_| large.take(Some(found(&"\"".repeat(5_000)))));
         let page = large.end(None);
         let bytes = serde_json::to_vec(&page).unwrap().len();
         assert!(page.skipped > 0 && bytes < limits::STEP_VALUE_BYTES_MAX, "{bytes}");
@@ -128,17 +117,10 @@ mod tests {
 
     #[test]
     fn texts_are_bounded() {
-        assert_eq!(title("  a\tb\u{0}\n "), Some("a b".into()));
-        assert_eq!(title(" \n"), None);
-        assert_eq!(title(&"ä".repeat(400)).unwrap().chars().count(), TITLE_CHARS_MAX);
-        assert_eq!(
-            (id(" 7 "), id(""), id("a\nb"), id(&"1".repeat(201))),
-            (Some("7".into()), None, None, None)
-        );
+        assert_eq!((plain("  a\tb\u{0}\n "), plain(" \n")), (Some("a b".into()), None));
         let shop = "https://shop.example/itm/1";
         assert_eq!(web_url(&format!("{shop}?a=b#c")), Some(format!("{shop}?a=b#c")));
         assert_eq!(web_url(&format!("{shop}?amdata={}", "x".repeat(2_000))), Some(shop.into()));
-        assert_eq!(web_url(&format!("{shop}{}", "x".repeat(2_000))), None);
         for bad in ["javascript:alert(1)", "/itm/1", "ftp://a/b", "https://me:pw@a/b", "", "data:text/html,x"]
         {
             assert_eq!(web_url(bad), None, "{bad}");

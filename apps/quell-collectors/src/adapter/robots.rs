@@ -1,6 +1,6 @@
 //! `robots.txt` (RFC 9309): whether a host wants to be asked, by whom, and for what.
 //!
-//! The file is read through the governed client, whose cache all workers share, and remembered in the process for an hour. A file
+//! What the file says is kept in the source's cache, which all workers share, and remembered in the process for an hour. A file
 //! that is not there (4xx) forbids nothing. One that cannot be had (5xx, no answer) forbids everything until it can: the error of
 //! the client says so and the run is tried again.
 
@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::Stopwatch;
-use quell::fetch::{Call, CallError, Excess, FetchError, Fetched, Fetcher, HeaderValue, Url};
+use quell::fetch::{Call, Excess, FetchError, Fetched, Fetcher, HeaderValue, Origin};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use url::Url;
 
 use crate::adapter::AdapterError;
 
@@ -26,6 +28,8 @@ const BYTES_MAX: usize = 512 * 1024;
 #[derive(Debug)]
 pub(super) struct Robots {
     url: String,
+    /// Where the rules are kept. Those of answers begin with the name of a source, which has no such mark.
+    key: String,
     user_agent: HeaderValue,
     timeout: Duration,
     /// Locked while the file is read, so that it is read once.
@@ -35,7 +39,8 @@ pub(super) struct Robots {
 impl Robots {
     /// `base` is scheme, host and port.
     pub(super) fn new(base: &str, user_agent: HeaderValue, timeout: Duration) -> Self {
-        Robots { url: format!("{base}/robots.txt"), user_agent, timeout, kept: Mutex::new(None) }
+        let (url, key) = (format!("{base}/robots.txt"), format!("robots:{base}"));
+        Robots { url, key, user_agent, timeout, kept: Mutex::new(None) }
     }
 
     /// Refuses what the host does not want.
@@ -62,7 +67,8 @@ impl Robots {
         {
             return Ok(rules.clone());
         }
-        let rules = Arc::new(self.read(fetcher).await?);
+        let (rules, _): (Rules, Origin) = fetcher.recall(&self.key, || self.read(fetcher)).await?;
+        let rules = Arc::new(rules);
         *kept = Some((Stopwatch::start(), rules.clone()));
         Ok(rules)
     }
@@ -86,25 +92,19 @@ impl Robots {
     }
 
     async fn get(&self, fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
-        let call = |excess| {
-            let call = Call::get(url).timeout(self.timeout).excess(excess);
-            call.header(http::header::USER_AGENT, self.user_agent.clone())
-        };
-        match fetcher.fetch(call(Excess::Refuse)).await {
-            // What is cut short is not kept for others, so it is only asked for when it must be.
-            Err(FetchError::Own(CallError::TooLarge { .. })) => fetcher.fetch(call(Excess::Drop)).await,
-            other => other,
-        }
+        // What is too long is not read to its end; the rules before that hold.
+        let call = Call::get(url).timeout(self.timeout).excess(Excess::Drop);
+        fetcher.fetch(call.header(http::header::USER_AGENT, self.user_agent.clone())).await
     }
 }
 
 /// What a file says to us.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Rules {
     rules: Vec<Rule>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Rule {
     allow: bool,
     pattern: String,

@@ -20,9 +20,10 @@ use super::raw_prices::{MatchConfig, PriceSourceConfig};
 use super::resolver::{Found, Resolver};
 use super::value::Written;
 
-const PAGES_DEFAULT: i64 = 10;
-/// Each page is a step of the run and a token of the source.
-const PAGES_MAX: i64 = 100;
+/// The first items of a search fit best.
+const PAGES_DEFAULT: i64 = 5;
+/// With two hundred items each they are as many as one intake may have of one source.
+const PAGES_MAX: i64 = 25;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 const TIMEOUT_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(120));
 /// A mail address or a URL; more is no contact.
@@ -34,7 +35,10 @@ const VALUES: [&str; 6] = ["year", "mintmark", "denomination", "series", "title"
 pub(super) const PAGING_VALUES: [&str; 3] = ["page", "offset", "limit"];
 /// What an intake is matched by.
 const ATTRIBUTES: [&str; 5] = ["year", "mintmark", "denomination", "series", "title"];
-const EXCLUDED: [&str; 4] = ["replica", "copy", "reproduction", "counterfeit"];
+const EXCLUDED: [&str; 7] =
+    ["replica", "copy", "reproduction", "counterfeit", "fake", "fantasy", "not genuine"];
+/// Two years or two mints of one series are two things with two prices.
+const REQUIRED: [&str; 2] = ["year", "mintmark"];
 
 pub(super) fn resolve_price_source(
     r: &mut Resolver<'_>,
@@ -183,10 +187,10 @@ fn matching(r: &mut Resolver<'_>, s: &Section<'_>, file: MatchConfig) -> Result<
         r.integer(&at(name), None, &[], file, usual, 0..=100).map(count)
     };
     let year = number("year", file.year, 30)?;
-    let mintmark = number("mintmark", file.mintmark, 15)?;
+    let mintmark = number("mintmark", file.mintmark, 20)?;
     let denomination = number("denomination", file.denomination, 15)?;
     let series = number("series", file.series, 25)?;
-    let title = number("title", file.title, 15)?;
+    let title = number("title", file.title, 10)?;
     let min_strength = number("min_strength", file.min_strength, 50)?;
     if year + mintmark + denomination + series + title == 0 {
         let problem = "no item could ever match: all weights are 0";
@@ -200,7 +204,7 @@ fn matching(r: &mut Resolver<'_>, s: &Section<'_>, file: MatchConfig) -> Result<
             span: 0..0,
         },
     };
-    let require = listed(file.require, &[], r);
+    let require = listed(file.require, &REQUIRED, r);
     if let Some(bad) = require.value.iter().find(|name| !ATTRIBUTES.contains(&name.as_str())) {
         let help = match nearest(bad, ATTRIBUTES) {
             Some(near) => format!("did you mean {near:?}?"),

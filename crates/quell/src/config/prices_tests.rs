@@ -36,7 +36,7 @@ fn the_section_has_the_defaults_of_the_contract() {
     );
     assert_eq!(prices.value.types, [PriceType::Sold, PriceType::Ask]);
     let shop = source(&settings, "shop");
-    assert_eq!((shop.currency.as_deref(), shop.max_pages, shop.timeout.as_secs()), (Some("EUR"), 10, 20));
+    assert_eq!((shop.currency.as_deref(), shop.max_pages, shop.timeout.as_secs()), (Some("EUR"), 5, 20));
     assert_eq!((shop.matching.year, shop.matching.min_strength), (30, 50));
     assert!(json(&settings).robots, "nobody has said that its terms were accepted");
     assert_eq!(json(&settings).paging, Paging::None { size: None });
@@ -148,7 +148,7 @@ fn what_cannot_work_is_refused_at_its_place() {
         (more("headers = { \"X-Key\" = \"{year}\" }"), "{secret} is the only value there"),
         (more("headers = { \"X-Key\" = \"a\\nb\" }"), "without control characters"),
         (more("types = { A = \"ask\" }"), "no item says of which type it is"),
-        (more("max_pages = 0"), "max_pages = 0 is not between 1 and 100"),
+        (more("max_pages = 0"), "max_pages = 0 is not between 1 and 25"),
         (more("contact = \"me (at home)\""), "cannot stand in a header"),
         (more("match = { require = [\"yaer\"] }"), "did you mean \"year\"?"),
         (

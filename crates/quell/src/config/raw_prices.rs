@@ -69,8 +69,8 @@ pub struct PriceSourceConfig {
     pub currency: Option<Written<String>>,
     /// For `json`: how one page leads to the next.
     pub paging: PagingConfig,
-    /// Pages that one collection reads at the most, 1 to 100. Default `10`.
-    #[schemars(range(min = 1, max = 100))]
+    /// Pages that one collection reads at the most, 1 to 25. Default `5`.
+    #[schemars(range(min = 1, max = 25))]
     pub max_pages: Option<Written<i64>>,
     /// From the first byte of a request to the last one of its answer, `"100ms"` to `"2m"`. Default `"20s"`.
     pub timeout: Option<Written<DurationText>>,
@@ -156,7 +156,7 @@ pub struct MatchConfig {
     /// The weight of the year, 0 to 100. Default `30`.
     #[schemars(range(min = 0, max = 100))]
     pub year: Option<Written<i64>>,
-    /// The weight of the mint mark, 0 to 100. Default `15`.
+    /// The weight of the mint mark, 0 to 100. Default `20`.
     #[schemars(range(min = 0, max = 100))]
     pub mintmark: Option<Written<i64>>,
     /// The weight of the denomination, 0 to 100. Default `15`.
@@ -165,13 +165,14 @@ pub struct MatchConfig {
     /// The weight of the series, 0 to 100. Default `25`.
     #[schemars(range(min = 0, max = 100))]
     pub series: Option<Written<i64>>,
-    /// The weight of the words of the title, 0 to 100. Default `15`.
+    /// The weight of the words of the title, 0 to 100. Default `10`.
     #[schemars(range(min = 0, max = 100))]
     pub title: Option<Written<i64>>,
     /// What must fit wherever the intake knows it: `"year"`, `"mintmark"`, `"denomination"`, `"series"`, `"title"`. Default
-    /// `[]`.
+    /// `["year", "mintmark"]`.
     pub require: Option<Written<Vec<String>>>,
-    /// Items with one of these words or phrases are not kept. Default `["replica", "copy", "reproduction", "counterfeit"]`.
+    /// Items with one of these words or phrases are not kept. Default
+    /// `["replica", "copy", "reproduction", "counterfeit", "fake", "fantasy", "not genuine"]`.
     pub exclude: Option<Written<Vec<String>>>,
     /// Weaker matches are not kept, 0 to 100. Default `50`.
     #[schemars(range(min = 0, max = 100))]

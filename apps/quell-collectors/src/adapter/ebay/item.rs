@@ -5,11 +5,11 @@
 //! - The id is `legacyItemId` with the number of the variation, unless that is 0. An item without one often has it in its address,
 //!   behind `/itm/`. `itemHref` is never looked at: it may be that of another copy.
 
-use quell::fetch::Url;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use url::Url;
 
-use crate::adapter::page::{date, id, title, web_url};
+use crate::adapter::page::{date, plain as text_of, web_url};
 use crate::adapter::raw::plain;
 use crate::found::{Found, PriceType};
 use crate::money::{Currency, Money};
@@ -62,7 +62,7 @@ pub(super) fn read(raw: &RawValue, declared: Option<Currency>) -> Result<Option<
     let web = [item.item_web_url, item.item_affiliate_web_url].into_iter().flatten();
     let url = web.filter_map(|text| web_url(&text)).next();
     let external_id = external_id(item.legacy_item_id.as_deref(), item.item_id.as_deref(), url.as_deref());
-    let Some(title) = item.title.as_deref().map(unescaped).as_deref().and_then(title) else {
+    let Some(title) = item.title.as_deref().map(unescaped).as_deref().and_then(text_of) else {
         return Ok(None);
     };
     if external_id.is_none() && url.is_none() {
@@ -114,17 +114,17 @@ fn external_id(legacy: Option<&str>, item_id: Option<&str>, url: Option<&str>) -
             url.query_pairs().find(|(name, _)| name == "var").map(|(_, value)| value.into_owned());
         Some((number, variation.filter(|variation| is_number(variation))))
     };
-    let (number, variation) = match (legacy.and_then(id), parts) {
+    let (number, variation) = match (legacy.and_then(text_of), parts) {
         (Some(legacy), parts) => (legacy, parts.map(|(_, variation)| variation.to_owned())),
         (None, Some((number, variation))) if is_number(number) => {
             (number.to_owned(), Some(variation.to_owned()))
         }
         (None, _) => match in_url() {
             Some(found) => found,
-            None => return item_id.and_then(id),
+            None => return item_id.and_then(text_of),
         },
     };
-    id(&match variation.filter(|variation| !variation.is_empty() && variation != "0") {
+    text_of(&match variation.filter(|variation| !variation.is_empty() && variation != "0") {
         Some(variation) => format!("{number}:{variation}"),
         None => number,
     })

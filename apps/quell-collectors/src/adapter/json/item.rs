@@ -6,7 +6,7 @@ use quell::config::PriceFields;
 use quell::pointer::Pointer;
 use serde_json::value::RawValue;
 
-use crate::adapter::page::{date, id, title, web_url};
+use crate::adapter::page::{date, plain as text_of, web_url};
 use crate::adapter::raw::{find, plain};
 use crate::found::{Found, PriceType};
 use crate::money::{Currency, Money};
@@ -46,7 +46,7 @@ impl Items {
             }
             _ => None,
         };
-        let external_id = optional(&fields.id)?.as_deref().and_then(id);
+        let external_id = optional(&fields.id)?.as_deref().and_then(text_of);
         let url = optional(&fields.url)?.as_deref().and_then(web_url);
         let date = match optional(&fields.date)? {
             Some(text) => {
@@ -55,7 +55,7 @@ impl Items {
             }
             None => None,
         };
-        let title = text(&fields.title)?.as_deref().and_then(title);
+        let title = text(&fields.title)?.as_deref().and_then(text_of);
         let (Some(title), Some(price), Some(price_type)) = (title, price, kind) else { return Ok(None) };
         if external_id.is_none() && url.is_none() {
             return Ok(None);
