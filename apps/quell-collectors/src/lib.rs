@@ -5,7 +5,7 @@
 //! well each fits the intake (`matching.rs`), keeps the ones that do (`sift.rs`) and writes them into the book (`book.rs`)
 //! under a key that is the same however often and however spelt the item is met (`dedupe.rs`). A debounced run per intake
 //! (`valuation.rs`) then makes one value of all its points (`value.rs`). A schedule asks for everything at once (`fan_out.rs`).
-//! Sources come from the configuration (`live.rs`).
+//! Sources come from the configuration (`live.rs`); `local.rs` has a market on this machine, for tests and for demonstrations.
 //!
 //! Money is whole numbers with a currency (`money.rs`), never a float.
 
@@ -17,6 +17,7 @@ pub mod fan_out;
 pub mod found;
 pub mod intake;
 pub mod live;
+pub mod local;
 pub mod matching;
 pub mod money;
 pub mod request;

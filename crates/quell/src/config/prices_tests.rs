@@ -74,7 +74,7 @@ fn without_the_section_the_names_are_anybodys() {
     let (collect, value) = (queue(&settings, COLLECT), queue(&settings, COLLECT_VALUE));
     assert_eq!((&collect.handler, collect.append.window.max_events), (&HandlerSettings::Log, 5));
     assert_eq!(
-        (value.handler, collect.append.window.policy),
+        (value.handler.clone(), collect.append.window.policy),
         (HandlerSettings::Log, value.append.window.policy)
     );
     assert!(settings.prices.is_none() && settings.sources.is_empty());
