@@ -245,7 +245,8 @@ mod tests {
             ),
             ("user-agent: quell\nuser-agent: *\ndisallow: /a", false),
             ("user-agent: quellbot\ndisallow: /", true),
-            ("user-agent: quell\ncrawl-delay: 3\n\nuser-agent: *\ndisallow: /", true),
+            // Lines that are neither end no group, so this is one group for both.
+            ("user-agent: quell\ncrawl-delay: 3\n\nuser-agent: *\ndisallow: /", false),
             ("\u{feff}user-agent: quell\nsitemap: https://x/y\ndisallow: /a", false),
         ] {
             assert_eq!(Rules::parse(file).allow("/a"), allowed, "{file:?}");

@@ -63,7 +63,8 @@ impl Catalogue {
         Catalogue(Arc::new(listings))
     }
 
-    pub(super) fn listings(&self, query: &str, opened: Timestamp) -> Vec<Listing> {
+    /// What is found, in the order of the market.
+    pub fn listings(&self, query: &str, opened: Timestamp) -> Vec<Listing> {
         (self.0)(query, opened)
     }
 }

@@ -111,7 +111,7 @@ pub struct PriceSourceConfig {
 pub struct PriceFieldsConfig {
     /// What the source calls the item for ever, a text or a number. This or `url` is required: something must tell items apart.
     pub id: Option<Written<String>>,
-    /// The title. Required.
+    /// The title of the item, which it is matched by. Required.
     pub title: Option<Written<String>>,
     /// The price, a number or a text of digits with at most one point; it is read as it is written, never as a float.
     /// Anything else fails the run. Required.
