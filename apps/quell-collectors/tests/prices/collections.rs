@@ -120,6 +120,36 @@ pub(crate) async fn a_run_that_fails_stores_nothing(kind: Kind) {
     assert_eq!(world.source().await.failure_streak, 0, "the source is not at fault");
 }
 
+pub(crate) async fn a_page_that_is_too_large_to_be_remembered_fails_with_advice(kind: Kind) {
+    let world = World::new(kind).await;
+    world.add("eagle", series("Silver Eagle")).await;
+    let title = format!("Silver Eagle {}", "x".repeat(400));
+    let items = (0..800).map(|n| item(&n.to_string(), &title, "30.00")).collect();
+    world.market.offer(vec![items]);
+    let receipt = world.ask("eagle").await;
+    let run = world.ended(COLLECT, "eagle:market", &receipt).await;
+    let error = run.row.error.unwrap_or_default();
+    assert_eq!((run.row.state, run.row.attempts), (RunState::Failed, 1), "{error}");
+    assert!(
+        error.starts_with("page 1 of market is larger than a run remembers: ask for fewer items"),
+        "{error}"
+    );
+    assert!(world.points("eagle").await.is_empty());
+}
+
+pub(crate) async fn a_source_whose_pages_never_end_is_left_after_the_most(kind: Kind) {
+    let mut world = World::with(kind, "[sources.market]\n").await;
+    world.sources.get_mut(&name(MARKET)).unwrap().max_pages = 3;
+    world.work();
+    world.add("eagle", series("Silver Eagle")).await;
+    let pages = (0..10).map(|n| vec![item(&n.to_string(), "Silver Eagle", "30.00")]).collect();
+    world.market.offer(pages);
+    let run = world.collect("eagle").await;
+    assert_eq!(run.result.unwrap()["pages"], 3);
+    assert_eq!(world.market.asked(), ["1", "2", "3"]);
+    assert_eq!(world.points("eagle").await.len(), 3);
+}
+
 pub(crate) async fn a_fault_of_the_source_is_tried_again_from_the_page_it_came_to(kind: Kind) {
     let world = World::new(kind).await;
     world.add("eagle", series("Silver Eagle")).await;

@@ -52,6 +52,8 @@ on_both! { collections:
     pages_become_points_and_one_value
     what_is_met_again_is_seen_and_not_stored_twice
     a_run_that_fails_stores_nothing
+    a_page_that_is_too_large_to_be_remembered_fails_with_advice
+    a_source_whose_pages_never_end_is_left_after_the_most
     a_fault_of_the_source_is_tried_again_from_the_page_it_came_to
     requests_that_cannot_be_right_fail_with_a_reason
     a_test_shows_what_would_be_stored_and_stores_nothing
