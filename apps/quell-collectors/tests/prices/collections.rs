@@ -54,7 +54,7 @@ pub(crate) async fn pages_become_points_and_one_value(kind: Kind) {
     assert_eq!(points, expected.map(|(key, strength, cents)| (key.to_owned(), strength, cents)));
     until("it is valued", async || world.valued("eagle").await.is_some()).await;
     let valued = world.valued("eagle").await.unwrap().valuation;
-    assert_eq!(valued.estimate, Some(Estimate { cents: 3150, low_cents: 2999, high_cents: 3300 }));
+    assert_eq!(valued.estimate, Some(Estimate { cents: 3150, low_cents: 3150, high_cents: 3300 }));
     assert_eq!(valued.counted, Counted { sold: 0, ask: 3, bid: 0 });
     world.idle().await;
     let source = world.source().await;
