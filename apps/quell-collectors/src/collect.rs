@@ -45,7 +45,7 @@ pub struct Collects {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// Who asked.
-    run: String,
+    pub(crate) run: String,
     pub(crate) at: Timestamp,
     pub(crate) pages: u32,
     pub(crate) items: Vec<Found>,
@@ -94,7 +94,7 @@ impl From<StoreError> for Stop {
                 "nothing was stored: another claim has collected this since, or the intake was removed"
                     .to_owned()
             }
-            _ => format!("the book of prices did not answer: {error}"),
+            _ => format!("the store did not answer: {error}"),
         };
         Outcome::retry(text).into()
     }
@@ -175,7 +175,7 @@ impl Collects {
         let run = asked.run.run_id().to_string();
         // What this run fetched before it died is not what others have fetched.
         let cached = origin == Origin::Cache && answer.run != run;
-        let sifted = sift(&answer, asked.about, asked.source);
+        let sifted = sift(&answer, asked.about, &asked.source.rules);
         let collection = Collection {
             intake,
             source: asked.name,
@@ -211,7 +211,8 @@ impl Collects {
         let asked = Asked { run, about: &about, name: &one.source, source, params: &one.params };
         let fetcher = self.fetcher(&asked)?;
         let pages = self.pages(&asked, &fetcher, None).await;
-        let ended = pages.map(|answer| Outcome::succeeded().with_result(shown(&answer, &about, source)));
+        let ended =
+            pages.map(|answer| Outcome::succeeded().with_result(shown(&answer, &about, &source.rules)));
         Ok(finished(&fetcher, ended))
     }
 

@@ -74,7 +74,8 @@ async fn each_listing_of_the_recorded_pages_is_one_point() {
         About { year: Some("2024".into()), series: Some("American Silver Eagle".into()), ..About::default() };
     let run = working.collect("ebay", "eagle", eagle).await;
     assert_eq!(run.row.state, RunState::Succeeded, "{:?}", run.row.error);
-    let mut keys: Vec<String> = working.points("eagle").await.into_iter().map(|point| point.dedupe_key).collect();
+    let mut keys: Vec<String> =
+        working.points("eagle").await.into_iter().map(|point| point.dedupe_key).collect();
     keys.sort();
     assert_eq!(keys, ["ext_110000000001", "ext_110000000003", "ext_110000000008"]);
     assert_eq!(working.book.duplicates().await.unwrap(), []);
