@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use crate::adapter::AdapterError;
+use crate::adapter::answer::asked;
 
 /// What we are called in such files.
 const PRODUCT: &str = "quell";
@@ -91,10 +92,19 @@ impl Robots {
         Ok(Rules::default())
     }
 
-    async fn get(&self, fetcher: &Fetcher, url: &str) -> Result<Fetched, FetchError> {
+    async fn get(&self, fetcher: &Fetcher, url: &str) -> Result<Fetched, AdapterError> {
         // What is too long is not read to its end; the rules before that hold.
         let call = Call::get(url).timeout(self.timeout).excess(Excess::Drop);
-        fetcher.fetch(call.header(http::header::USER_AGENT, self.user_agent.clone())).await
+        let call = call.header(http::header::USER_AGENT, self.user_agent.clone());
+        asked(fetcher, call, |_| None).await.map_err(|error| match error {
+            AdapterError::Fetch(FetchError::Fault { fault, text, reply }) => {
+                let text = format!(
+                    "whether the source wants to be asked is unknown, robots.txt cannot be had: {text}"
+                );
+                AdapterError::Fetch(FetchError::Fault { fault, text, reply })
+            }
+            other => other,
+        })
     }
 }
 

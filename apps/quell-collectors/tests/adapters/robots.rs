@@ -20,14 +20,14 @@ async fn what_a_host_forbids_is_not_asked_for() {
 
 #[tokio::test]
 async fn the_file_is_read_once_for_all_runs_and_processes() {
-    let world = World::new(Catalogue::generated(3)).await;
+    let mut world = World::new(Catalogue::generated(3)).await;
     for _ in 0..3 {
         world.page("shop", &morgan(), None).await.unwrap();
     }
     assert_eq!(world.market.count(Endpoint::Robots), 1);
     // Another process has sources of its own, and the same store.
-    let prices = world.engine.settings().prices.as_ref().unwrap();
-    let world = World { sources: live::sources(prices, &env()).unwrap(), ..world };
+    let other = live::sources(world.engine.settings().prices.as_ref().unwrap(), &env()).unwrap();
+    world.sources = other;
     world.page("shop", &morgan(), None).await.unwrap();
     assert_eq!(world.market.count(Endpoint::Robots), 1);
     let asked = world.market.asked();
@@ -39,7 +39,9 @@ async fn the_file_is_read_once_for_all_runs_and_processes() {
 async fn a_missing_file_forbids_nothing_and_one_that_cannot_be_had_everything() {
     let world = World::new(Catalogue::generated(3)).await;
     world.market.fail_next(Endpoint::Robots, Fault::ServerError);
-    assert_eq!(fault(world.page("shop", &morgan(), None).await).0, FaultKind::ServerError);
+    let (kind, _, text) = fault(world.page("shop", &morgan(), None).await);
+    assert_eq!(kind, FaultKind::ServerError);
+    assert!(text.contains("robots.txt cannot be had") && text.contains("500"), "{text}");
     assert_eq!(world.market.count(Endpoint::Shop), 0);
     world.market.behave(|market| market.robots = None);
     assert!(world.page("shop", &morgan(), None).await.is_ok());
