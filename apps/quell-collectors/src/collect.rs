@@ -191,7 +191,7 @@ impl Collects {
         };
         let stored = self.book.store(&collection).await?;
         tracing::info!(intake = %intake.id, source = %asked.name, run = %run, new = stored.new, "prices.collected");
-        let again = value_event(intake).and_then(|event| Ok(asked.run.follow_up(event)?));
+        let again = value_event(intake).and_then(|event| asked.run.follow_up(event));
         let again = again.map_err(|problem| {
             Outcome::retry(format!("the prices are stored, and their value cannot be asked for: {problem}"))
         })?;
@@ -288,24 +288,26 @@ impl Collects {
 }
 
 /// What no page may be like: it is not remembered, not kept, and not tried again.
-fn check(asked: &Asked<'_>, page: &Page, number: u32, from: Option<&str>) -> Result<(), Outcome> {
+fn check(asked: &Asked<'_>, page: &Page, number: u32, from: Option<&str>) -> Result<(), Stop> {
     if page.next.is_some() && page.next.as_deref() == from {
-        return Err(Outcome::failed(format!(
+        let text = format!(
             "page {number} of {} says that it is followed by itself: its paging is described wrongly",
             asked.name
-        )));
+        );
+        return Err(Outcome::failed(text).into());
     }
     same_currency(asked, &page.items)
 }
 
-fn same_currency(asked: &Asked<'_>, items: &[Found]) -> Result<(), Outcome> {
+fn same_currency(asked: &Asked<'_>, items: &[Found]) -> Result<(), Stop> {
     let Some(declared) = asked.source.currency else { return Ok(()) };
     let Some(other) = items.iter().find(|item| item.price.currency != declared) else { return Ok(()) };
-    Err(Outcome::failed(format!(
+    let text = format!(
         "{} has a price in {}, and is declared to be in {declared}: nothing was stored; correct the currency of the \
          source, or leave it out to keep what each item says",
         asked.name, other.price.currency
-    )))
+    );
+    Err(Outcome::failed(text).into())
 }
 
 /// What a run ends with, and what that means for its source.

@@ -216,7 +216,7 @@ fn statements(collection: &Collection<'_>) -> Vec<Statement> {
         Statement::new(FENCE, with(&place, fence)).changing(1),
         Statement::many(INSERT, each(&new)),
         Statement::many(REPLACE, each(&better)),
-        Statement::many(OBSERVE, observed(&[run.clone()])),
+        Statement::many(OBSERVE, observed(std::slice::from_ref(&run))),
         Statement::many(LATEST, observed(&[])),
         Statement::many(SEEN, each(&|_| vec![at.clone()])),
         Statement::new(TRIM_OBSERVATIONS, with(&place, [count(OBSERVATIONS_MAX)])),

@@ -271,6 +271,67 @@ pub(crate) async fn a_collection_that_is_stored_twice_counts_once(kind: Kind) {
     assert_eq!(world.book.collected(&coin.tenant, &coin.id).await.unwrap(), [first]);
 }
 
+pub(crate) async fn those_who_write_at_once_take_turns(kind: Kind) {
+    let world = world(kind).await;
+    let coin = intake("", "a", series("Morgan"));
+    world.book.add(std::slice::from_ref(&coin)).await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for token in 1..=10 {
+        for market in ["market", "other"] {
+            let (book, coin) = (world.book.clone(), coin.clone());
+            writers.spawn(async move {
+                let trip = Trip { book: &book, intake: &coin, source: name(market) };
+                let mut points: Vec<NewPoint> =
+                    (0..20).map(|n| point(&format!("ext_{n}"), 80, "x", 100)).collect();
+                // Not all in the same order, as pages are not.
+                points.rotate_left(usize::try_from(token).unwrap());
+                let at = i64::try_from(token).unwrap();
+                trip.store(&format!("r{token}"), token, at, &points).await.map(drop)
+            });
+        }
+        let (book, coin) = (world.book.clone(), coin.clone());
+        writers.spawn(async move {
+            let points = book.priced(&coin).await.map_err(|error| error.kind)?;
+            let rules = quell_collectors::value::ValueRules::default();
+            let made = quell_collectors::value::value(&points, coin.currency, &rules, coin.created_at);
+            book.put_valuation(&coin, &made, "r", token).await.map(drop).map_err(|error| error.kind)
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        let done = done.unwrap();
+        assert!(matches!(done, Ok(()) | Err(ErrorKind::Conflict)), "{done:?}");
+    }
+    for market in ["market", "other"] {
+        let trip = Trip { book: &world.book, intake: &coin, source: name(market) };
+        let points = trip.points().await;
+        assert_eq!(points.len(), 20);
+        assert!(
+            points.iter().all(|point| point.last_seen_at.as_millis() == 10),
+            "the newest has the last word"
+        );
+    }
+    assert_eq!(world.book.duplicates().await.unwrap(), []);
+    // Nothing is left behind by those who write while it is removed.
+    let mut writers = tokio::task::JoinSet::new();
+    for token in 11..=30 {
+        let (book, coin) = (world.book.clone(), coin.clone());
+        writers.spawn(async move {
+            if token == 20 {
+                assert!(book.remove(&coin.tenant, &coin.id).await.unwrap());
+                return Ok(());
+            }
+            let trip = Trip { book: &book, intake: &coin, source: name("market") };
+            trip.store("r", token, 20, &[point("ext_1", 80, "x", 100)]).await.map(drop)
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        assert!(matches!(done.unwrap(), Ok(()) | Err(ErrorKind::Conflict)));
+    }
+    let trip = trip(&world, &coin).await;
+    assert_eq!((trip.points().await, trip.observed("ext_1").await), (vec![], vec![]));
+    assert_eq!(world.book.last_collected(None, 10).await.unwrap(), []);
+}
+
 pub(crate) async fn points_and_observations_are_bounded(kind: Kind) {
     let world = world(kind).await;
     let coin = intake("", "a", series("Morgan"));

@@ -112,6 +112,11 @@ pub(crate) async fn a_run_that_fails_stores_nothing(kind: Kind) {
         assert_eq!(run.row.state, RunState::Failed);
         assert!(run.row.error.unwrap().contains(&fault.to_string()));
     }
+    world.market.fail(2, Fault::Circle);
+    let receipt = world.ask("eagle").await;
+    let run = world.ended(COLLECT, "eagle:market", &receipt).await;
+    assert_eq!(run.row.state, RunState::Failed);
+    assert!(run.row.error.unwrap().contains("page 2 of market says that it is followed by itself"));
     world.idle().await;
     assert!(world.points("eagle").await.is_empty());
     assert_eq!(world.book.collected(&Tenant::none(), "eagle").await.unwrap(), []);

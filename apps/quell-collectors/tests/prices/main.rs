@@ -42,6 +42,7 @@ on_both! { books:
     a_stale_token_stores_nothing
     a_removed_intake_stores_nothing
     a_collection_that_is_stored_twice_counts_once
+    those_who_write_at_once_take_turns
     points_and_observations_are_bounded
     points_are_listed_by_page_the_last_seen_first
     a_value_is_replaced_by_later_claims_only

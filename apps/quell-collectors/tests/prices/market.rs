@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Status(u16),
     /// It says nothing until it is let go.
     Silence,
+    /// It says that the page is followed by itself.
+    Circle,
 }
 
 #[derive(Default)]
@@ -114,6 +116,9 @@ async fn answer(
     let fault = hall.faults.lock().unwrap().get_mut(&page).and_then(VecDeque::pop_front);
     match fault {
         Some(Fault::Status(status)) => return StatusCode::from_u16(status).unwrap().into_response(),
+        Some(Fault::Circle) => {
+            return json!({ "items": [], "next": page.to_string() }).to_string().into_response();
+        }
         Some(Fault::Silence) => gone_on.await,
         None => {}
     }
