@@ -322,12 +322,15 @@ async fn robots(market: &Arc<Market>, parts: &Parts) -> Response<Body> {
     response
 }
 
-/// An answer with items: after the delay, and with the fault if there is one. `refused` is what the caller did wrong.
+/// What a caller is told who did something wrong.
+type Refusal = (StatusCode, String);
+
+/// An answer with items: after the delay, and with the fault if there is one.
 async fn items(
     market: &Arc<Market>,
     (number, fault): (usize, Option<Fault>),
     query: &str,
-    page: impl FnOnce(&Catalogue) -> Result<String, Response<Body>>,
+    page: impl FnOnce(&Catalogue) -> Result<String, Refusal>,
 ) -> Response<Body> {
     let _busy = Busy::with(market, query);
     let behaviour = market.lock().behaviour.clone();
@@ -337,7 +340,7 @@ async fn items(
     let response = match (page(&behaviour.catalogue), fault) {
         (Ok(text), Some(fault)) => fault.spoil(text).await,
         (Ok(text), None) => json_answer(StatusCode::OK, &catalogue::with_numbers(&text)),
-        (Err(refused), _) => refused,
+        (Err((status, said)), _) => json_answer(status, &said),
     };
     market.answered(number, response.status());
     response

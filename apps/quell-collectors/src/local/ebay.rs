@@ -35,9 +35,11 @@ pub(super) async fn token(market: &Arc<Market>, parts: &Parts, body: &[u8]) -> R
     response
 }
 
-type Refusal = (StatusCode, &'static str, &'static str);
-
-fn granted(market: &Market, parts: &Parts, body: &[u8]) -> Result<String, Refusal> {
+fn granted(
+    market: &Market,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<String, (StatusCode, &'static str, &'static str)> {
     let basic = format!("Basic {}", STANDARD.encode(format!("{CLIENT_ID}:{CLIENT_SECRET}")));
     if header_text(parts, &header::AUTHORIZATION) != Some(&basic) {
         return Err((StatusCode::UNAUTHORIZED, "invalid_client", "client authentication failed"));

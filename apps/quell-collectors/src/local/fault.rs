@@ -11,7 +11,7 @@ use quell::clock;
 use serde_json::json;
 
 use super::catalogue::{respelt, with_numbers};
-use super::{json_answer, with_headers};
+use super::{Refusal, json_answer, with_headers};
 
 /// Who is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +86,10 @@ impl Fault {
                 Some(wait),
                 complaint(12000, "API_BROWSE", "Down for a while"),
             ),
-            Fault::Unauthorized => unauthorized(),
+            Fault::Unauthorized => {
+                let (status, said) = unauthorized();
+                json_answer(status, &said)
+            }
             Fault::Slow(wait) => {
                 clock::sleep(wait).await;
                 json_answer(StatusCode::OK, &with_numbers(&good))
@@ -122,12 +125,12 @@ impl Fault {
     }
 }
 
-pub(super) fn unauthorized() -> Response<Body> {
-    json_answer(StatusCode::UNAUTHORIZED, &complaint(1001, "OAuth", "Invalid access token"))
+pub(super) fn unauthorized() -> Refusal {
+    (StatusCode::UNAUTHORIZED, complaint(1001, "OAuth", "Invalid access token"))
 }
 
-pub(super) fn refused(error_id: i64, message: &str) -> Response<Body> {
-    json_answer(StatusCode::BAD_REQUEST, &complaint(error_id, "API_BROWSE", message))
+pub(super) fn refused(error_id: i64, message: &str) -> Refusal {
+    (StatusCode::BAD_REQUEST, complaint(error_id, "API_BROWSE", message))
 }
 
 fn complaint(error_id: i64, domain: &str, message: &str) -> String {

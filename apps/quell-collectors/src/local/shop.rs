@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::catalogue::{Listing, Made, number};
 use super::ebay::moment;
-use super::{Catalogue, Endpoint, Market, SHOP_KEY, header_text, items, json_answer, pair};
+use super::{Catalogue, Endpoint, Market, SHOP_KEY, header_text, items, pair};
 use crate::found::PriceType;
 
 pub(super) const PATH: &str = "/shop/search";
@@ -26,10 +26,7 @@ pub(super) async fn search(market: &Arc<Market>, parts: &Parts) -> Response<Body
     let noted = market.note(parts, Endpoint::Shop, &query, u64::try_from(offset).unwrap_or(u64::MAX));
     let answer = |catalogue: &Catalogue| {
         if header_text(parts, &header::HeaderName::from_static("x-api-key")) != Some(SHOP_KEY) {
-            return Err(json_answer(
-                StatusCode::UNAUTHORIZED,
-                &json!({"message": "no such key"}).to_string(),
-            ));
+            return Err((StatusCode::UNAUTHORIZED, json!({"message": "no such key"}).to_string()));
         }
         let listings: Vec<Value> =
             catalogue.listings(&query, market.opened).iter().filter_map(item).collect();

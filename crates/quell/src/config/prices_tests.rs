@@ -100,17 +100,17 @@ fn pages_are_turned_as_described() {
         let text = SHOP.replace("{query}", &format!("{{query}}{more}"));
         json(&settings(&format!("{text}paging = {paging}\n"))).paging
     };
-    let total = Some(crate::pointer::Pointer::parse("/total").unwrap());
+    let total = crate::pointer::Pointer::parse("/total").unwrap();
     assert_eq!(
         paged("{ by = \"page\", size = 50, total = \"/total\" }", "&p={page}&n={limit}"),
-        Paging::Page { first: 1, size: Some(50), total: total.clone() }
+        Paging::Page { first: 1, size: Some(50), total: Some(total.clone()) }
     );
     assert_eq!(
         paged("{ by = \"offset\", first = 10, size = 50 }", "&o={offset}"),
         Paging::Offset { first: 10, size: 50, total: None }
     );
     let next = paged("{ by = \"next\", next = \"/total\" }", "");
-    assert_eq!(next, Paging::Next { pointer: total.unwrap(), size: None });
+    assert_eq!(next, Paging::Next { pointer: total, size: None });
 }
 
 #[test]
