@@ -16,10 +16,14 @@
 //!
 //! A run that made no request gives its token back; [`Fetcher::report`] is what its outcome says of the source.
 //!
+//! What several requests together bring can be kept as one value under a key of the handler's own ([`Fetcher::recall`]).
+//!
 //! A run that asks a second party has a second client for it ([`Fetcher::of_source`]): every request takes a token there
 //! and is reported there, nothing is kept, and of the run's own source it says nothing.
 //!
 //! A handler whose future is dropped while it fetches leaves its flight behind; it ends by itself after half a minute.
+
+mod recall;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,6 +40,7 @@ use quell_core::outcome::Outcome;
 use quell_core::source::{Because, FaultKind, SourceFault, SourceReport, SourceVerdict};
 use quell_core::store::{SourceAction, SourceAnswer, SourceRequest, Store};
 
+use self::recall::Patience;
 use crate::cache::{Kept, key_of};
 use crate::call::{Call, CallError, Http, Opened, Reply};
 use crate::clock;
@@ -128,6 +133,8 @@ pub struct Fetcher {
     /// Asked in place of the run's own source.
     other: Option<SourceName>,
     ttl: Option<Duration>,
+    /// Answers to single requests are kept.
+    keeps: bool,
     /// The token that came with the claim has not been used yet.
     prepaid: AtomicBool,
     made: AtomicUsize,
@@ -147,6 +154,7 @@ impl Fetcher {
             governed: batch.source.is_some(),
             other: None,
             ttl: None,
+            keeps: true,
             prepaid: AtomicBool::new(true),
             made: AtomicUsize::new(0),
             unreported: Mutex::new(None),
@@ -181,7 +189,8 @@ impl Fetcher {
     /// Answers from the cache or by a request.
     pub async fn fetch(&self, call: Call) -> Result<Fetched, FetchError> {
         let url = self.http.admit(&call.url)?;
-        match key_of(&call, &url).filter(|_| self.governed && self.other.is_none()) {
+        let kept = self.keeps && self.governed && self.other.is_none();
+        match key_of(&call, &url).filter(|_| kept) {
             Some(key) => self.cached(&key, &call).await,
             None => Ok(fetched(self.request(&call).await?, Origin::Source)),
         }
@@ -246,9 +255,9 @@ impl Fetcher {
         // Keys end with a digest, so the last byte spreads them.
         let turn = key.as_bytes().last().map_or(0, |byte| usize::from(*byte) % TURNS);
         let _turn = self.turns[turn].lock().await;
-        let (mut pause, mut waited) = (FLIGHT_PAUSE.0, Duration::ZERO);
+        let mut patience = Patience::new();
         loop {
-            match self.recall(key, call).await? {
+            match self.look_up(key, call).await? {
                 Recalled::Answer(reply) => return Ok(fetched(reply, Origin::Cache)),
                 Recalled::Off => return Ok(fetched(self.request(call).await?, Origin::Source)),
                 Recalled::Fly(stale) => {
@@ -264,19 +273,14 @@ impl Fetcher {
                     }
                     return Ok(landed.fetched);
                 }
-                Recalled::Wait if waited >= FLIGHT_WAIT_MAX => return Err(FetchError::Busy),
-                Recalled::Wait => {
-                    clock::sleep(pause).await;
-                    waited += pause;
-                    pause = (pause * 2).min(FLIGHT_PAUSE.1);
-                }
+                Recalled::Wait => patience.pause().await?,
             }
         }
     }
 
     /// One look into the cache. An answer that limits its own freshness is asked for a second time, with that limit: by
     /// its clock the store says whether it still serves, and whose turn it is to ask the source if not.
-    async fn recall(&self, key: &str, call: &Call) -> Result<Recalled, FetchError> {
+    async fn look_up(&self, key: &str, call: &Call) -> Result<Recalled, FetchError> {
         let recall = |ttl| SourceAction::Recall { key: key.to_owned(), ttl };
         let kept = match self.ask(recall(self.ttl)).await? {
             SourceAnswer::Hit(value) => Kept::read(value).filter(|kept| kept.fits(call)),
@@ -318,12 +322,24 @@ impl Fetcher {
         Ok(landed(call, self.request(call).await?))
     }
 
+    /// Ends a flight with an answer that is kept as long as it is worth it.
+    async fn land(&self, key: &str, kept: Option<&Kept>) -> Result<(), FetchError> {
+        let value = kept.map(|kept| {
+            let ttl = kept.worth().map(|worth| self.bounded(worth)).or(self.ttl);
+            (kept.value(), ttl)
+        });
+        self.land_value(key, value).await
+    }
+
     /// Ends a flight. An answer that is not kept is forgotten, so that the others need not wait. The answer is in hand
     /// by now; a store that is away for a moment takes nothing from it.
-    async fn land(&self, key: &str, kept: Option<&Kept>) -> Result<(), FetchError> {
-        if let Some(kept) = kept {
-            let ttl = kept.worth().map(|worth| self.bounded(worth)).or(self.ttl);
-            let keep = SourceAction::Keep { key: key.to_owned(), value: kept.value(), ttl };
+    async fn land_value(
+        &self,
+        key: &str,
+        value: Option<(serde_json::Value, Option<Duration>)>,
+    ) -> Result<(), FetchError> {
+        if let Some((value, ttl)) = value {
+            let keep = SourceAction::Keep { key: key.to_owned(), value, ttl };
             match self.ask(keep).await {
                 Err(error) if error.kind == ErrorKind::Limit => {}
                 other => return bearable(other),

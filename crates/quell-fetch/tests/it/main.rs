@@ -8,6 +8,7 @@ mod fetch;
 mod forbidden;
 mod guard;
 mod names;
+mod recall;
 mod server;
 mod stream;
 mod tls;

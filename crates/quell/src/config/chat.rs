@@ -22,7 +22,7 @@ use super::error::{ConfigError, nearest};
 use super::policy::word;
 use super::raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
 use super::resolver::{Found, Resolver, required, text_or};
-use super::secret::SecretSource;
+use super::secret::{SecretSource, resolve_secret};
 use super::tenants::TenantPolicy;
 use super::value::{DurationText, Written};
 use super::{EndpointSettings, Origin, QueueSettings};
@@ -389,7 +389,7 @@ fn model(
     let name = required(r, "section", section, file.name, "model.name", "model = { name = \"gpt-5-mini\" }")?;
     r.note(path("name"), &name.value, &name.origin);
     let url = url(r, around, &path("url"), file.url, MODEL_URL)?;
-    let key = secret(r, &path, ("key_file", file.key_file), ("key_env", file.key_env))?;
+    let key = resolve_secret(r, &path, ("key_file", file.key_file), ("key_env", file.key_env))?;
     let source = source(r, around, &path("source"), file.source, "chat-model")?;
     let bounds = Duration::from_millis(100)..=MODEL_TIMEOUT_MAX;
     let timeout = r.duration(&path("timeout"), None, &[], file.timeout, MODEL_TIMEOUT_DEFAULT, bounds)?;
@@ -517,33 +517,6 @@ fn source(
     Ok(name)
 }
 
-/// One secret from a file or the environment.
-fn secret(
-    r: &mut Resolver<'_>,
-    path: &impl Fn(&str) -> String,
-    (file_name, file): (&str, Option<Written<String>>),
-    (env_name, env): (&str, Option<Written<String>>),
-) -> Result<Option<SecretSource>, ConfigError> {
-    match (file.map(|w| r.placed(w)), env.map(|w| r.placed(w))) {
-        (Some(_), Some(found)) => Err(r
-            .error(&found, format!("{file_name} and {env_name} are both given"))
-            .help("remove one of them")),
-        (Some(found), None) => {
-            r.note(path(file_name), &found.value, &found.origin);
-            Ok(Some(SecretSource::File(PathBuf::from(found.value))))
-        }
-        (None, Some(found)) => {
-            if found.value.is_empty() || found.value.contains(['=', '\0', ' ']) {
-                let help = "write the name of the variable; the secret itself does not belong into this file";
-                return Err(r.error(&found, format!("{:?} is not a variable name", found.value)).help(help));
-            }
-            r.note(path(env_name), &found.value, &found.origin);
-            Ok(Some(SecretSource::Env(found.value)))
-        }
-        (None, None) => Ok(None),
-    }
-}
-
 fn token(
     r: &mut Resolver<'_>,
     section: &Found<String>,
@@ -552,7 +525,7 @@ fn token(
     file: Option<Written<String>>,
     env: Option<Written<String>>,
 ) -> Result<SecretSource, ConfigError> {
-    secret(r, path, ("token_file", file), ("token_env", env))?.ok_or_else(|| {
+    resolve_secret(r, path, ("token_file", file), ("token_env", env))?.ok_or_else(|| {
         let problem = format!("{provider} has no token");
         r.error(section, problem).help("write token_file = \"NAME\" or token_env = \"NAME\"")
     })

@@ -15,9 +15,14 @@ mod endpoint;
 mod error;
 mod handler;
 mod policy;
+mod prices;
+mod prices_ebay;
+mod prices_json;
+mod prices_source;
 mod queue;
 mod raw;
 mod raw_chat;
+mod raw_prices;
 mod resolve;
 mod resolver;
 mod schedule;
@@ -34,6 +39,8 @@ mod chat_tests;
 mod endpoint_tests;
 #[cfg(test)]
 mod policy_tests;
+#[cfg(test)]
+mod prices_tests;
 #[cfg(test)]
 mod push_tests;
 #[cfg(test)]
@@ -61,12 +68,19 @@ pub use chat::{
 };
 pub use endpoint::SERVER_PATHS;
 pub use error::{ConfigError, Place, SourceText};
+pub use prices::{
+    AdapterSettings, COLLECT, COLLECT_TEST, COLLECT_VALUE, EbaySettings, JsonSourceSettings, MatchSettings,
+    Paging, PriceFields, PriceSourceSettings, PriceType, PriceValueSettings, PricesSettings,
+};
 pub use raw::{
     BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
     QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig,
     WindowParts, WorkerConfig,
 };
 pub use raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
+pub use raw_prices::{
+    MatchConfig, PagingConfig, PriceFieldsConfig, PriceSourceConfig, PriceValueConfig, PricesConfig,
+};
 pub use schema::{json_schema, reference, template};
 pub use secret::SecretSource;
 pub use store::{StoreChoice, StoreKind, StoreUrl};
@@ -104,6 +118,8 @@ pub struct Settings {
     pub transcripts: Option<TranscriptsSettings>,
     /// What `[chat]` says; nothing when the file has no such section.
     pub chat: Option<ChatSettings>,
+    /// What `[prices]` says; nothing when the file has no such section.
+    pub prices: Option<PricesSettings>,
     /// How a queue of any name behaves. Only without a configuration file; with one, unknown queues do not exist.
     pub default_queue: Option<Arc<QueueSettings>>,
     /// What is suspicious and yet no error, in full sentences, for the start of a program.

@@ -2,8 +2,8 @@
 //!
 //! Here stand the checks that need more than one value: a window that cannot close, a first wait above the longest
 //! one. Handlers are next door in `handler.rs`, rules about newer events and failure in `policy.rs`. Queues of applications have
-//! defaults of their own. Two take them from names of older systems in the environment: `collect` its lease from
-//! `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS` and a lease of thirty such windows.
+//! defaults of their own where the application is there. Two take them from names of older systems in the environment: `collect`
+//! its lease from `JOB_LOCK_TIMEOUT_SECONDS`, `transcripts` its window from `DEBOUNCE_SECONDS` and a lease of thirty such windows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use super::chat::{CHAT, CHAT_FAILED};
 use super::error::{ConfigError, nearest};
 use super::handler::resolve_handler;
 use super::policy::{self, NotifyWish};
+use super::prices::{COLLECT, COLLECT_TEST, COLLECT_VALUE};
 use super::raw::{QueueConfig, RetryConfig, WindowConfig};
 use super::resolver::{Found, Resolver};
 use super::value::{DurationText, SizeText, WordOr, Written};
@@ -41,6 +42,9 @@ const CHAT_RETRY: RetryPolicy = RetryPolicy {
     attempts: 8,
     jitter: 0.2,
 };
+/// Several sources are collected in one go: the value is made once, and not long after the first of them.
+const VALUE_WINDOW: WindowPolicy =
+    WindowPolicy::Quiet { quiet: Duration::from_secs(2), max_wait: Duration::from_secs(20) };
 /// The window of `transcripts`.
 const DEBOUNCE_DEFAULT: Duration = Duration::from_secs(2);
 /// A lease of `transcripts` is this many of its windows, as the lock files that it replaces had it.
@@ -55,8 +59,26 @@ pub(super) struct QueueSources {
     guard: Guard,
     debounce: Option<Found<Duration>>,
     job_lock_timeout: Option<Found<Duration>>,
-    /// There is a section `[chat]`.
-    chat: bool,
+    applications: Applications,
+}
+
+/// Which applications the file has a section of. Without it the names of their queues are free for anybody, but for
+/// `transcripts`, which hooks of coding agents append to without asking.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applications {
+    pub(super) chat: bool,
+    pub(super) prices: bool,
+}
+
+impl Applications {
+    fn has(self, queue: &str) -> bool {
+        match queue {
+            TRANSCRIPTS => true,
+            CHAT | CHAT_FAILED => self.chat,
+            COLLECT | COLLECT_TEST | COLLECT_VALUE => self.prices,
+            _ => false,
+        }
+    }
 }
 
 impl QueueSources {
@@ -66,7 +88,7 @@ impl QueueSources {
         worker_concurrency: usize,
         declared: Vec<Declaration>,
         guard: Guard,
-        chat: bool,
+        applications: Applications,
     ) -> Result<Self, ConfigError> {
         let seconds = |name| {
             let Some(found) = r.env(name) else { return Ok(None) };
@@ -79,13 +101,8 @@ impl QueueSources {
             guard,
             debounce: seconds("DEBOUNCE_SECONDS")?,
             job_lock_timeout: seconds("JOB_LOCK_TIMEOUT_SECONDS")?,
-            chat,
+            applications,
         })
-    }
-
-    /// Whether the application is there whose queue this is: without `[chat]` the name is free for anybody.
-    fn has(&self, queue: &QueueName) -> bool {
-        self.chat || queue.as_str() == TRANSCRIPTS
     }
 }
 
@@ -101,26 +118,30 @@ pub(super) fn resolve_queue(
     let path = |setting: &str| format!("queues.{shown}.{setting}");
     let defaults = QueueSettings::defaults(name.clone());
     let transcripts = name.as_str() == TRANSCRIPTS;
-    let application = [TRANSCRIPTS, CHAT, CHAT_FAILED].contains(&name.as_str());
+    let application = sources.applications.has(name.as_str());
 
     let debounce = if transcripts { sources.debounce.clone() } else { None };
     let usual = match name.as_str() {
         TRANSCRIPTS => WindowPolicy::Fixed { wait: DEBOUNCE_DEFAULT },
         // What could not be answered is told at once.
         CHAT_FAILED => WindowPolicy::None,
+        COLLECT | COLLECT_TEST if application => WindowPolicy::None,
+        COLLECT_VALUE if application => VALUE_WINDOW,
         _ => Window::default().policy,
     };
     let wait = window_policy(r, &path("window"), debounce, file.window.take(), usual)?;
     let usual = defaults.append.window;
-    let count_max = i64::from(limits::BATCH_EVENTS_MAX);
-    let max_events = r.integer(
-        &path("max_events"),
-        None,
-        &[],
-        file.max_events.take(),
-        usual.max_events.into(),
-        1..=count_max,
-    )?;
+    let alone = application && [COLLECT, COLLECT_TEST].contains(&name.as_str());
+    let (count, count_max) = match alone {
+        true => (1, 1),
+        false => (usual.max_events, limits::BATCH_EVENTS_MAX),
+    };
+    let max_events = r
+        .integer(&path("max_events"), None, &[], file.max_events.take(), count.into(), 1..=count_max.into())
+        .map_err(|error| match alone {
+            true => error.help("remove it: with [prices] each request is a run of its own"),
+            false => error,
+        })?;
     let max_bytes =
         size(r, &path("max_bytes"), file.max_bytes.take(), usual.max_bytes, limits::BATCH_BYTES_MAX)?;
     let payload_default = as_u64(limits::PAYLOAD_BYTES_DEFAULT);
@@ -142,7 +163,9 @@ pub(super) fn resolve_queue(
     let rules = policy::run_rules(r, &path, &mut file)?;
     let usual = match name.as_str() {
         TRANSCRIPTS => RetryPolicy { attempts: TRANSCRIPTS_ATTEMPTS, ..RetryPolicy::default() },
-        CHAT | CHAT_FAILED if sources.chat => CHAT_RETRY,
+        CHAT | CHAT_FAILED if application => CHAT_RETRY,
+        // Whoever tries a source waits for what it says.
+        COLLECT_TEST if application => RetryPolicy { attempts: 1, ..RetryPolicy::default() },
         _ => RetryPolicy::default(),
     };
     let retry = retry(r, &path("retry"), file.retry, usual)?;
@@ -153,7 +176,7 @@ pub(super) fn resolve_queue(
     let usual = i64::try_from(sources.worker_concurrency).unwrap_or(i64::MAX);
     let concurrency = r.integer(&path("concurrency"), None, &[], file.concurrency, usual, 1..=most)?;
     let max_running = bound(r, &path("max_running"), file.max_running, 1_000_000)?;
-    let usual = if application && sources.has(&name) { HandlerSettings::App } else { HandlerSettings::Log };
+    let usual = if application { HandlerSettings::App } else { HandlerSettings::Log };
     let handler = resolve_handler(r, &path("handler"), &sources.guard, file.handler, usual)?;
     let notify = policy::notify(r, &path("notify"), &name, file.notify)?;
     let source = governed_by(r, &path("source"), file.source, &sources.declared)?;
@@ -314,7 +337,7 @@ fn lease(
 ) -> Result<Duration, ConfigError> {
     let bounds = limits::LEASE_MIN..=limits::LEASE_MAX;
     let default = match (name, policy) {
-        ("collect", _) => COLLECT_LEASE,
+        (COLLECT, _) => COLLECT_LEASE,
         // Without a window there is nothing to multiply, and the general default holds.
         (TRANSCRIPTS, WindowPolicy::Fixed { wait }) => {
             wait.saturating_mul(DEBOUNCES_PER_LEASE).clamp(limits::LEASE_MIN, limits::LEASE_MAX)
@@ -322,7 +345,7 @@ fn lease(
         _ => limits::LEASE_DEFAULT,
     };
     match &sources.job_lock_timeout {
-        Some(found) if name == "collect" => r.within(setting, found.clone(), bounds, DurationText::show),
+        Some(found) if name == COLLECT => r.within(setting, found.clone(), bounds, DurationText::show),
         _ => r.duration(setting, None, &[], file, default, bounds),
     }
 }

@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 
 use super::error::{ConfigError, SourceText};
 use super::raw_chat::ChatConfig;
+use super::raw_prices::PricesConfig;
 use super::value::{DurationText, OneOrMany, SizeText, WordOr, Written};
 
 /// A setting of a later version: read over, then refused with its place.
@@ -63,6 +64,9 @@ pub struct Config {
 
     /// Chat: one answer per burst of messages, per customer. See `[chat.tenants.NAME]`.
     pub chat: Option<ChatConfig>,
+
+    /// Prices of things, gathered from governed sources, and one value made of them. See `[prices.sources.NAME]`.
+    pub prices: Option<PricesConfig>,
 
     #[schemars(skip)]
     pub(super) notify: Later,
@@ -145,9 +149,11 @@ pub struct QueueConfig {
     /// When the waiting events of a key are handed over: `"none"` (at once), `{ fixed = "65s" }` (after the first
     /// event), or `{ quiet = "2s", max_wait = "20s" }` (when no event came for `quiet`, at the latest `max_wait` after
     /// the first; default 10 × `quiet`). Default `{ quiet = "1s", max_wait = "10s" }`; for the queue `transcripts`
-    /// `{ fixed = "2s" }` or environment `DEBOUNCE_SECONDS` (0 = none).
+    /// `{ fixed = "2s" }` or environment `DEBOUNCE_SECONDS` (0 = none); with `[prices]` `"none"` for `collect` and
+    /// `collect.test`, `{ quiet = "2s", max_wait = "20s" }` for `collect.value`.
     pub window: Option<Written<WindowConfig>>,
-    /// A batch has at most this many events, 1 to 10000; that many close a window early. Default `1000`.
+    /// A batch has at most this many events, 1 to 10000; that many close a window early. Default `1000`; always 1 for
+    /// `collect` and `collect.test` with `[prices]`.
     #[schemars(range(min = 1, max = 10000))]
     pub max_events: Option<Written<i64>>,
     /// A batch has at most this many bytes of payload, up to `"32MiB"`; that many close a window early. A single larger
@@ -368,7 +374,8 @@ pub struct RetryConfig {
     pub factor: Option<Written<f64>>,
     /// The longest wait. Default `"24h"`.
     pub cap: Option<Written<DurationText>>,
-    /// Tries of a run, the first one and crashes included, 1 to 1000; then it has failed. Default `10`.
+    /// Tries of a run, the first one and crashes included, 1 to 1000; then it has failed. Default `10`; `1` for
+    /// `collect.test` with `[prices]`.
     #[schemars(range(min = 1, max = 1000))]
     pub attempts: Option<Written<i64>>,
     /// The share by which chance may shorten a wait, 0 to 1. Default `0.1`.

@@ -19,7 +19,8 @@ use super::chat::{CHAT, CHAT_FAILED, attach_chat, check_endpoint, resolve_chat};
 use super::endpoint::{resolve_endpoint, same_path};
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
-use super::queue::{QueueSources, TRANSCRIPTS, resolve_queue};
+use super::prices::{COLLECT, COLLECT_TEST, COLLECT_VALUE, resolve_prices};
+use super::queue::{Applications, QueueSources, TRANSCRIPTS, resolve_queue};
 use super::raw::{OutboundConfig, QueueConfig, ServerConfig, TranscriptsConfig, WorkerConfig};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
@@ -37,7 +38,7 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
 const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Queues whose defaults differ, because they stand for older systems with names of their own in the environment.
-const SPECIAL_QUEUES: [&str; 2] = ["collect", TRANSCRIPTS];
+const SPECIAL_QUEUES: [&str; 2] = [COLLECT, TRANSCRIPTS];
 /// Every environment variable of ours that is read here, to recognise misspelt ones.
 const ENV_NAMES: [&str; 11] = [
     "QUELL_STORE",
@@ -100,8 +101,15 @@ impl Settings {
         if let Some(chat) = &chat {
             declared.extend(chat.own_sources(&declared));
         }
+        let prices = config
+            .prices
+            .map(|file| resolve_prices(&mut r, file, &declared, &guard, &mut warnings))
+            .transpose()?;
+        let (prices, own) = prices.unzip();
+        declared.extend(own.into_iter().flatten());
+        let applications = Applications { chat: chat.is_some(), prices: prices.is_some() };
         let sources =
-            QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone(), chat.is_some())?;
+            QueueSources::read(&r, worker.concurrency, declared.clone(), guard.clone(), applications)?;
         let transcripts = config.transcripts.map(|section| r.transcripts(section)).transpose()?;
         let (mut queues, mut wishes) = (BTreeMap::new(), Vec::new());
         for (key, queue) in config.queues {
@@ -113,9 +121,12 @@ impl Settings {
             wishes.extend(notify.map(|wish| (name.clone(), wish)));
             queues.insert(name, Arc::new(settings));
         }
-        let own =
-            transcripts.iter().map(|_| TRANSCRIPTS).chain(chat.iter().flat_map(|_| [CHAT, CHAT_FAILED]));
-        for name in own {
+        let own = [
+            transcripts.as_ref().map(|_| &[TRANSCRIPTS][..]),
+            chat.as_ref().map(|_| &[CHAT, CHAT_FAILED][..]),
+            prices.as_ref().map(|_| &[COLLECT, COLLECT_TEST, COLLECT_VALUE][..]),
+        ];
+        for name in own.into_iter().flatten().flatten().copied() {
             let own = QueueName::new(name).expect("the name is written in this program and is valid");
             if let Entry::Vacant(free) = queues.entry(own.clone()) {
                 let (settings, _) = resolve_queue(&mut r, &sources, name, own, QueueConfig::default())?;
@@ -165,6 +176,7 @@ impl Settings {
             sources: declared,
             transcripts,
             chat,
+            prices,
             endpoints,
             default_queue,
             warnings,

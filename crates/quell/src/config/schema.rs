@@ -11,6 +11,9 @@ use super::raw::{
     RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowParts, WorkerConfig,
 };
 use super::raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
+use super::raw_prices::{
+    MatchConfig, PagingConfig, PriceFieldsConfig, PriceSourceConfig, PriceValueConfig, PricesConfig,
+};
 
 /// The JSON Schema of `quell.toml`, for editors.
 pub fn json_schema() -> Value {
@@ -47,6 +50,12 @@ pub fn reference() -> String {
     page.push_str(&table::<WatiConfig>("`wati = { … }`"));
     page.push_str(&table::<TwilioConfig>("`twilio = { … }`"));
     page.push_str(&table::<MetaConfig>("`meta = { … }`"));
+    page.push_str(&table::<PricesConfig>("`[prices]`"));
+    page.push_str(&table::<PriceValueConfig>("`value = { … }`"));
+    page.push_str(&table::<PriceSourceConfig>("`[prices.sources.NAME]`"));
+    page.push_str(&table::<PriceFieldsConfig>("`fields = { … }`"));
+    page.push_str(&table::<PagingConfig>("`paging = { … }`"));
+    page.push_str(&table::<MatchConfig>("`match = { … }`"));
     page
 }
 

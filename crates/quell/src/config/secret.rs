@@ -67,3 +67,30 @@ pub(super) fn resolve_secrets_of(
     }
     Ok(sources)
 }
+
+/// One secret from a file or the environment.
+pub(super) fn resolve_secret(
+    r: &mut Resolver<'_>,
+    path: &impl Fn(&str) -> String,
+    (file_name, file): (&str, Option<Written<String>>),
+    (env_name, env): (&str, Option<Written<String>>),
+) -> Result<Option<SecretSource>, ConfigError> {
+    match (file.map(|w| r.placed(w)), env.map(|w| r.placed(w))) {
+        (Some(_), Some(found)) => Err(r
+            .error(&found, format!("{file_name} and {env_name} are both given"))
+            .help("remove one of them")),
+        (Some(found), None) => {
+            r.note(path(file_name), &found.value, &found.origin);
+            Ok(Some(SecretSource::File(PathBuf::from(found.value))))
+        }
+        (None, Some(found)) => {
+            if found.value.is_empty() || found.value.contains(['=', '\0', ' ']) {
+                let help = "write the name of the variable; the secret itself does not belong into this file";
+                return Err(r.error(&found, format!("{:?} is not a variable name", found.value)).help(help));
+            }
+            r.note(path(env_name), &found.value, &found.origin);
+            Ok(Some(SecretSource::Env(found.value)))
+        }
+        (None, None) => Ok(None),
+    }
+}
