@@ -1,0 +1,42 @@
+"""A worker for tests that is a process of its own: python working.py QUEUE MODE [NAME=VALUE…]
+
+hang  says `began KEY attempt N`, then waits until it is told to stop, and hands the run back
+deaf  says the same, and listens to nobody
+done  says `did KEY IDS`, and is done
+"""
+
+import logging
+import os
+import sys
+import threading
+
+from quell_client import Quell, Release, Run, Worker
+
+queue, mode = sys.argv[1:3]
+settings = dict(text.split("=") for text in sys.argv[3:])
+
+
+def handle(run: Run) -> object:
+    if mode == "done":
+        print("did", run.key, *[event.id for event in run.events], flush=True)
+        return {"by": os.getpid()}
+    print(f"began {run.key} attempt {run.attempt}", flush=True)
+    if mode == "deaf":
+        threading.Event().wait()
+    while not run.wait(60):
+        pass
+    raise Release("told to stop")
+
+
+logging.basicConfig(level=logging.WARNING)
+worker = Worker(
+    Quell(os.environ["QUELL_URL"]),
+    queue,
+    handle,
+    concurrency=int(settings.get("concurrency", "4")),
+    lease=float(settings.get("lease", "30")),
+    grace=float(settings.get("grace", "20")),
+)
+print("ready", worker.name, flush=True)
+worker.run()
+print("stopped", flush=True)
