@@ -35,10 +35,10 @@ class Append(ServerCase):
         self.assertFalse(refused.exception.temporary)
 
     def test_a_bad_key_is_refused_with_a_text_that_says_what_a_key_is(self) -> None:
-        for key in ("", "x" * 513):
+        for key, text in (("", "key is empty"), ("x" * 513, "512"), ("a\0b", "NUL")):
             with self.assertRaises(InvalidRequest) as refused:
                 self.quell.append("chat", key, 1)
-            self.assertIn("512 bytes", str(refused.exception))
+            self.assertIn(text, str(refused.exception))
         with self.assertRaises(InvalidRequest) as placed:
             self.quell.append_many("chat", [NewEvent("good", 1), NewEvent("", 1)])
         self.assertEqual(placed.exception.place, "[1]")

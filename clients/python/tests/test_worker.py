@@ -2,6 +2,7 @@
 
 import threading
 import time
+import urllib.request
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from quell_client import (
@@ -334,16 +335,18 @@ class Working(ServerCase):
                 Worker(self.quell, "jobs", print, **settings)
 
     def test_a_worker_that_stops_while_it_waits_holds_nothing(self) -> None:
-        worker = Worker(self.quell, "chat", print, wait=50)
-        worker.start()
-        until("a long poll", lambda: "quell_http_long_polls 1" in self.metrics() or None)
+        worker = self.work("chat", print, wait=50)
+        until("a long poll", lambda: self.long_polls() == 1)
         started = time.monotonic()
         worker.stop()
         self.assertLess(time.monotonic() - started, 20, "it does not wait for the poll")
+        until("its poll to be gone", lambda: self.long_polls() == 0)
+        receipt = self.quell.append("chat", "after", 1)
+        self.work("chat", print)
+        run = self.ended(str(receipt.run_id))
+        self.assertEqual((run["state"], run["claims"]), ("succeeded", 1))
 
-    def metrics(self) -> str:
-        import urllib.request
-
+    def long_polls(self) -> float:
         with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=10) as answer:
-            text: str = answer.read().decode()
-        return text
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith("quell_http_long_polls "))

@@ -16,11 +16,16 @@ queue, mode = sys.argv[1:3]
 settings = dict(text.split("=") for text in sys.argv[3:])
 
 
+def say(*words: str) -> None:
+    """One write for a line: `print` of two threads would mix theirs."""
+    os.write(1, (" ".join(words) + "\n").encode())
+
+
 def handle(run: Run) -> object:
     if mode == "done":
-        print("did", run.key, *[event.id for event in run.events], flush=True)
+        say("did", run.key, *[event.id for event in run.events])
         return {"by": os.getpid()}
-    print(f"began {run.key} attempt {run.attempt}", flush=True)
+    say(f"began {run.key} attempt {run.attempt}")
     if mode == "deaf":
         threading.Event().wait()
     while not run.wait(60):
@@ -37,6 +42,6 @@ worker = Worker(
     lease=float(settings.get("lease", "30")),
     grace=float(settings.get("grace", "20")),
 )
-print("ready", worker.name, flush=True)
+say("ready", worker.name)
 worker.run()
-print("stopped", flush=True)
+say("stopped")

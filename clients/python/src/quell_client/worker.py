@@ -21,8 +21,8 @@ import time
 from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 from .client import CLAIM_MAX, WAIT_MAX, Quell
-from .errors import ApiError, CallCancelled, LeaseLost, QuellError, Superseded
-from .outcome import ending_of_answer, ending_of_error
+from .errors import ApiError, CallCancelled, GaveWay, LeaseLost, QuellError, Superseded
+from .outcome import Failed, Release, Retry, ending_of_answer, ending_of_error
 from .run import Run
 from .shapes import Duration, Ending, milliseconds
 from .transport import Cancel, Repeat
@@ -107,12 +107,10 @@ class Worker:
         self._loop.start()
 
     def request_stop(self) -> None:
-        """Takes nothing more from here on; does not wait. A handler may call it."""
+        """Takes nothing more from here on, and lets handlers know; does not wait. A handler may call it."""
         self._mail.put("asked")
         self._poll.cancel()
         with self._changed:
-            for run in self._running.values():
-                run._stop()
             self._changed.notify_all()
 
     def stop(self, grace: Optional[Duration] = None) -> None:
@@ -121,7 +119,8 @@ class Worker:
         patience = self._grace if grace is None else milliseconds(grace) / 1000
         until = time.monotonic() + patience
         if self._loop is not None:
-            self._loop.join(patience + _HAND_BACK_PATIENCE)
+            self._loop.join(_HAND_BACK_PATIENCE)
+        self._tell_handlers()
         with self._changed:
             while self._running and not self._hurry and time.monotonic() < until:
                 self._changed.wait(_LOOK_EVERY)
@@ -148,7 +147,14 @@ class Worker:
         except BaseException as error:
             self._failure = error
         finally:
+            # Only now: what a handler hands back would otherwise be taken by the last claim.
+            self._tell_handlers()
             self._mail.put("ended")
+
+    def _tell_handlers(self) -> None:
+        with self._changed:
+            for run in self._running.values():
+                run._stop()
 
     def _room(self) -> int:
         """Waits until there is room for a run; none when the worker stops."""
@@ -227,11 +233,21 @@ class Worker:
             ending = ending_of_error(
                 error, interrupted=run._interrupt, cancelled=run.cancelled, on_error=self._on_error
             )
-            if ending.error and not run.over:
-                where = (run.run_id, run.queue, run.key, run.attempt, ending.outcome)
-                log.warning("%s of %s/%s, attempt %d: %s", *where, exc_info=error)
+            if not run.over:
+                self._tell_end(run, ending, error)
         ending.usage, ending.source_fault, ending.source_unused = run.usage, run.source_fault, run.source_unused
         return ending
+
+    @staticmethod
+    def _tell_end(run: Run, ending: Ending, error: BaseException) -> None:
+        """What the handler said on purpose is a line; what it did not say on purpose comes with its trace."""
+        meant = isinstance(error, (Retry, Failed, Release, GaveWay))
+        log.log(
+            logging.INFO if meant and not isinstance(error, Failed) else logging.WARNING,
+            "%s of %s/%s, attempt %d: %s: %s",
+            *(run.run_id, run.queue, run.key, run.attempt, ending.outcome, ending.error or "no reason given"),
+            exc_info=None if meant else error,
+        )
 
     def _settle(self, run: Run, ending: Ending) -> None:
         repeat = Repeat(_SETTLE_PATIENCE, self._settling, lambda problem, pause: self._tell_settle(run, problem, pause))
