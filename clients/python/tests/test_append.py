@@ -66,6 +66,8 @@ class Append(ServerCase):
         assert soon.due_at is not None and none.due_at is not None
         with self.assertRaises(ValueError):
             self.quell.append("chat", "hal", 1, delay=-1)
+        with self.assertRaises(InvalidRequest):
+            self.quell.append("chat", "hal", 1, id="")
 
     def test_what_is_no_json_never_leaves(self) -> None:
         for payload in (float("nan"), object(), b"bytes"):

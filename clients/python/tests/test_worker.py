@@ -334,6 +334,12 @@ class Working(ServerCase):
             with self.assertRaises(ValueError):
                 Worker(self.quell, "jobs", print, **settings)
 
+        async def later(run: Run) -> None:
+            pass
+
+        with self.assertRaises(TypeError):
+            Worker(self.quell, "jobs", later)
+
     def test_a_worker_that_stops_while_it_waits_holds_nothing(self) -> None:
         worker = self.work("chat", print, wait=50)
         until("a long poll", lambda: self.long_polls() == 1)

@@ -43,7 +43,8 @@ export class Transport {
         this.timeoutMs = timeoutMs;
         const parsed = tryUrl(url);
         if (parsed === null || !/^https?:$/.test(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {
-            throw new TypeError(`a server's address looks like http://127.0.0.1:7717, not ${JSON.stringify(url)}`);
+            const shown = url.includes("@") ? "" : `, not ${JSON.stringify(url)}`;
+            throw new TypeError(`a server's address looks like http://127.0.0.1:7717${shown}`);
         }
         if (parsed.username !== "" || parsed.password !== "") {
             throw new TypeError("a token is given as `token`, not inside the address");

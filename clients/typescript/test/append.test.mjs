@@ -93,6 +93,7 @@ describe("append", () => {
     const none = await quell.append("chat", "gil", 1, { window: { none: {} } });
     assert.ok(soon.dueAt instanceof Date && none.dueAt instanceof Date);
     await refusal(RangeError, () => quell.append("chat", "hal", 1, { delayMs: -1 }));
+    await refusal(InvalidRequest, () => quell.append("chat", "hal", 1, { id: "" }));
   });
 
   test("what is no JSON never leaves", async () => {

@@ -72,7 +72,7 @@ class NewEvent:
 
     def to_wire(self, made_id: str) -> Dict[str, Any]:
         """As it is sent; `made_id` is for an event without an id."""
-        wire: Dict[str, Any] = {"key": self.key, "payload": self.payload, "id": self.id or made_id}
+        wire: Dict[str, Any] = {"key": self.key, "payload": self.payload, "id": made_id if self.id is None else self.id}
         optional = {"tenant": self.tenant, "source": self.source, "priority": self.priority}
         wire.update({name: value for name, value in optional.items() if value is not None})
         if self.delay is not None:

@@ -109,7 +109,8 @@ class Transport:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"a server's address looks like http://127.0.0.1:7717, not {url!r}")
+            shown = "" if "@" in url else f", not {url!r}"
+            raise ValueError(f"a server's address looks like http://127.0.0.1:7717{shown}")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a token is given as `token`, not inside the address")
         self._origin = f"{parts.scheme}://{parts.netloc}"
@@ -181,9 +182,10 @@ class Transport:
         if kept is not None:
             try:
                 return self._exchange(kept, request, timeout, cancel)
-            except ConnectionFailed:
+            except ConnectionFailed as problem:
+                if isinstance(problem.__cause__, socket.timeout):
+                    raise
                 # The server has closed it while it was idle, most likely: that is no failure worth a word.
-                pass
         return self._exchange(self._new(), request, timeout, cancel)
 
     def _exchange(

@@ -10,6 +10,7 @@ server refunds those attempts.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import queue
@@ -68,6 +69,8 @@ class Worker:
         """
         if not 1 <= concurrency:
             raise ValueError("a worker does at least one run at once")
+        if inspect.iscoroutinefunction(handler):
+            raise TypeError("a handler is a plain function: call asyncio.run in it for what is asynchronous")
         if on_error not in ("retry", "failed"):
             raise ValueError(f'on_error is "retry" or "failed", not {on_error!r}')
         self._quell = quell
@@ -135,9 +138,9 @@ class Worker:
 
     def _claim_loop(self) -> None:
         try:
-            while self._room() > 0:
+            while (room := self._room()) > 0:
                 asked = time.monotonic()
-                runs = self._claim(min(self._room(), CLAIM_MAX))
+                runs = self._claim(min(room, CLAIM_MAX))
                 for run in runs:
                     self._dispatch(run)
                 if not runs and time.monotonic() - asked < min(self._wait, _EMPTY_PAUSE) / 2:
