@@ -1,5 +1,6 @@
 """Runs all tests, or those whose names hold an argument, and ends with the line that `cargo xtask test` counts by."""
 
+import logging
 import sys
 import unittest
 from typing import Iterator, Union
@@ -15,6 +16,8 @@ def flat(suite: Union[unittest.TestSuite, unittest.TestCase]) -> Iterator[unitte
             yield from flat(part)
 
 
+# What workers complain about in these tests is what the tests are about.
+logging.getLogger("quell_client").setLevel(logging.CRITICAL)
 found = unittest.defaultTestLoader.discover(str(HERE), top_level_dir=str(HERE))
 words = sys.argv[1:]
 chosen = unittest.TestSuite(test for test in flat(found) if not words or any(word in test.id() for word in words))

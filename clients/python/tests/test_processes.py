@@ -9,7 +9,7 @@ from support import Server, ServerCase, terminate, until
 
 class Processes(ServerCase):
     def test_a_killed_worker_is_taken_over(self) -> None:
-        first = self.worker_process("working.py", "jobs", "deaf", "lease=1")
+        first = self.worker_process("working.py", "jobs", "deaf", "lease=2")
         first.line("ready")
         receipt = self.quell.append("jobs", "ada", 1)
         first.line("began ada attempt 1")

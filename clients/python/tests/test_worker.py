@@ -77,10 +77,10 @@ class Working(ServerCase):
 
         def handle(run: Run) -> None:
             attempts.append(run.attempt)
-            self.assertFalse(run.wait(2.5), "nobody wants it to stop")
+            self.assertFalse(run.wait(7), "nobody wants it to stop")
             self.assertGreater(run.left, 0)
 
-        self.work("jobs", handle, lease=0.9, concurrency=2)
+        self.work("jobs", handle, lease=3, concurrency=2)
         receipt = self.quell.append("jobs", "long", 1)
         run = self.ended(str(receipt.run_id))
         self.assertEqual((run["state"], run["attempts"], attempts), ("succeeded", 1, [1]))

@@ -46,7 +46,7 @@ export class Heartbeat {
         }
         catch (problem) {
             if (problem instanceof LeaseLost) {
-                if (!this.#done && !run.settled)
+                if (run.lost !== null && !run.settled)
                     this.#told(problem.message);
                 return;
             }

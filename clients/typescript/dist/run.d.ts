@@ -86,8 +86,8 @@ export declare class Run<P = any> {
         repeat?: Repeat | undefined;
         timeoutMs?: number | undefined;
     }): Promise<Extended>;
-    /** Keeps the lease until `stop` of what it returns is called. */
-    kept(everyMs?: number): Heartbeat;
+    /** Keeps the lease until `stop` of what it returns is called, or nothing may be settled any more. */
+    kept(everyMs?: number, told?: (text: string) => void): Heartbeat;
     /** Ends the attempt; for those who claim by themselves. The first ending is the only one: others are refused here. */
     settle(ending: Ending["outcome"] | Ending, options?: {
         repeat?: Repeat | undefined;
@@ -106,6 +106,6 @@ export declare class Run<P = any> {
     refused(ending: Ending): void;
     /** The worker is being stopped. @internal */
     stop(): void;
-    /** It was handed back while its handler works. @internal */
+    /** It was handed back or gave way while its handler works: there is no lease to keep. @internal */
     abandon(): void;
 }

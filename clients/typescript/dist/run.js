@@ -51,6 +51,7 @@ export class Run {
     #gaveWay = false;
     #lost = null;
     #ending = null;
+    #heartbeat = null;
     /** `leaseEnd` is a moment of `performance.now()`. */
     constructor(quell, batch, leaseMs, leaseEnd) {
         this.batch = batch;
@@ -127,7 +128,7 @@ export class Run {
         if (answer === "held")
             return;
         this.#gaveWay = true;
-        this.#tell();
+        this.abandon();
         if (answer === "superseded")
             throw new Superseded(`newer events have arrived: ${this.runId} starts over with them`);
         throw new Interrupted(`${this.runId} is wanted by newer events or an operator`);
@@ -176,9 +177,11 @@ export class Run {
             this.#tell();
         return kept;
     }
-    /** Keeps the lease until `stop` of what it returns is called. */
-    kept(everyMs) {
-        return new Heartbeat(this, everyMs);
+    /** Keeps the lease until `stop` of what it returns is called, or nothing may be settled any more. */
+    kept(everyMs, told) {
+        this.#heartbeat?.stop();
+        this.#heartbeat = new Heartbeat(this, everyMs, told);
+        return this.#heartbeat;
     }
     /** Ends the attempt; for those who claim by themselves. The first ending is the only one: others are refused here. */
     async settle(ending, options = {}) {
@@ -220,8 +223,9 @@ export class Run {
         this.#stopping = true;
         this.#told.abort();
     }
-    /** It was handed back while its handler works. @internal */
+    /** It was handed back or gave way while its handler works: there is no lease to keep. @internal */
     abandon() {
+        this.#heartbeat?.stop();
         this.#tell();
     }
     get #unsure() {
@@ -249,9 +253,13 @@ export class Run {
         catch (problem) {
             if (!(problem instanceof StaleToken || problem instanceof AlreadySettled || problem instanceof NotFound))
                 throw problem;
-            this.#lost = `${this.runId} is not this worker's any more: ${problem.detail}`;
-            this.#tell();
-            throw new LeaseLost(this.#lost, { cause: problem });
+            const text = `${this.runId} is not this worker's any more: ${problem.detail}`;
+            // Otherwise that is known: a heartbeat was under way when the gate ended the attempt.
+            if (!this.#gaveWay) {
+                this.#lost = text;
+                this.#tell();
+            }
+            throw new LeaseLost(text, { cause: problem });
         }
     }
     async #finish(name, made) {

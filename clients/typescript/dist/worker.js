@@ -12,7 +12,6 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { CLAIM_MAX, WAIT_MAX_MS } from "./client.js";
 import { ApiError, CallCancelled, GaveWay, LeaseLost, QuellError, Superseded } from "./errors.js";
-import { Heartbeat } from "./heartbeat.js";
 import { Failed, Release, Retry, endingOfAnswer, endingOfError } from "./outcome.js";
 import { milliseconds } from "./shapes.js";
 import { sleep } from "./transport.js";
@@ -178,7 +177,7 @@ export class Worker {
     async #work(run) {
         if (run.leftMs < run.leaseMs / 2 && !(await this.#renewed(run)))
             return;
-        const heartbeat = new Heartbeat(run, this.#options.heartbeatMs, (text) => this.#log(text));
+        const heartbeat = run.kept(this.#options.heartbeatMs, (text) => this.#log(text));
         try {
             const ending = await this.#handle(run);
             if (run.lost !== null)

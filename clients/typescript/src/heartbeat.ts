@@ -55,7 +55,7 @@ export class Heartbeat {
       await run.extend({ repeat: { patienceMs: 0 }, timeoutMs: Math.max(run.leaseMs / 3, TIMEOUT_MIN_MS) });
     } catch (problem) {
       if (problem instanceof LeaseLost) {
-        if (!this.#done && !run.settled) this.#told(problem.message);
+        if (run.lost !== null && !run.settled) this.#told(problem.message);
         return;
       }
       pause = Math.min(run.leaseMs / 20, 1_000);

@@ -56,6 +56,7 @@ export class Run<P = any> {
   #gaveWay = false;
   #lost: string | null = null;
   #ending: Ending | null = null;
+  #heartbeat: Heartbeat | null = null;
 
   /** `leaseEnd` is a moment of `performance.now()`. */
   constructor(
@@ -143,7 +144,7 @@ export class Run<P = any> {
     const answer = await this.#ask(() => this.#quell.hold(this.runId, this.token, { ifHead }));
     if (answer === "held") return;
     this.#gaveWay = true;
-    this.#tell();
+    this.abandon();
     if (answer === "superseded") throw new Superseded(`newer events have arrived: ${this.runId} starts over with them`);
     throw new Interrupted(`${this.runId} is wanted by newer events or an operator`);
   }
@@ -193,9 +194,11 @@ export class Run<P = any> {
     return kept;
   }
 
-  /** Keeps the lease until `stop` of what it returns is called. */
-  kept(everyMs?: number): Heartbeat {
-    return new Heartbeat(this, everyMs);
+  /** Keeps the lease until `stop` of what it returns is called, or nothing may be settled any more. */
+  kept(everyMs?: number, told?: (text: string) => void): Heartbeat {
+    this.#heartbeat?.stop();
+    this.#heartbeat = new Heartbeat(this, everyMs, told);
+    return this.#heartbeat;
   }
 
   /** Ends the attempt; for those who claim by themselves. The first ending is the only one: others are refused here. */
@@ -243,8 +246,9 @@ export class Run<P = any> {
     this.#told.abort();
   }
 
-  /** It was handed back while its handler works. @internal */
+  /** It was handed back or gave way while its handler works: there is no lease to keep. @internal */
   abandon(): void {
+    this.#heartbeat?.stop();
     this.#tell();
   }
 
@@ -272,9 +276,13 @@ export class Run<P = any> {
       return await call();
     } catch (problem) {
       if (!(problem instanceof StaleToken || problem instanceof AlreadySettled || problem instanceof NotFound)) throw problem;
-      this.#lost = `${this.runId} is not this worker's any more: ${problem.detail}`;
-      this.#tell();
-      throw new LeaseLost(this.#lost, { cause: problem });
+      const text = `${this.runId} is not this worker's any more: ${problem.detail}`;
+      // Otherwise that is known: a heartbeat was under way when the gate ended the attempt.
+      if (!this.#gaveWay) {
+        this.#lost = text;
+        this.#tell();
+      }
+      throw new LeaseLost(text, { cause: problem });
     }
   }
 

@@ -14,7 +14,6 @@ import { hostname } from "node:os";
 
 import { CLAIM_MAX, type Quell, WAIT_MAX_MS } from "./client.js";
 import { ApiError, CallCancelled, GaveWay, LeaseLost, QuellError, Superseded } from "./errors.js";
-import { Heartbeat } from "./heartbeat.js";
 import { Failed, Release, Retry, endingOfAnswer, endingOfError } from "./outcome.js";
 import type { Run } from "./run.js";
 import { type Ending, milliseconds } from "./shapes.js";
@@ -201,7 +200,7 @@ export class Worker<P = any> {
 
   async #work(run: Run<P>): Promise<void> {
     if (run.leftMs < run.leaseMs / 2 && !(await this.#renewed(run))) return;
-    const heartbeat = new Heartbeat(run, this.#options.heartbeatMs, (text) => this.#log(text));
+    const heartbeat = run.kept(this.#options.heartbeatMs, (text) => this.#log(text));
     try {
       const ending = await this.#handle(run);
       if (run.lost !== null) this.#log(`what was done for ${run.runId} counts for nothing: ${run.lost}`);

@@ -30,7 +30,7 @@ async function takenUpAtOnce(t, receipts) {
 
 describe("processes", () => {
   test("a killed worker is taken over", async (t) => {
-    const first = working(t, ["jobs", "deaf", "leaseMs=1000"]);
+    const first = working(t, ["jobs", "deaf", "leaseMs=2000"]);
     await first.line("ready");
     const { runId } = await quell.append("jobs", "ada", 1);
     await first.line("began ada attempt 1");

@@ -95,10 +95,10 @@ describe("worker", () => {
     const attempts = [];
     const handle = async (run) => {
       attempts.push(run.attempt);
-      assert.equal(await run.wait(2_500), false, "nobody wants it to stop");
+      assert.equal(await run.wait(7_000), false, "nobody wants it to stop");
       assert.ok(run.leftMs > 0);
     };
-    work(t, "jobs", handle, { leaseMs: 900, concurrency: 2 });
+    work(t, "jobs", handle, { leaseMs: 3_000, concurrency: 2 });
     const run = await done("jobs", "long");
     assert.deepEqual([run.state, run.attempts, attempts], ["succeeded", 1, [1]]);
   });

@@ -54,12 +54,13 @@ class Heartbeat:
         run, once = self._run, Repeat(patience=0.0)
         timeout = max(run.lease / 3, _TIMEOUT_MIN)
         pause = first_after(run.left, run.lease, self._period)
-        while not self._done.wait(pause):
+        # Also beside a handler that goes on after its run was handed back or gave way: there is no lease to keep.
+        while not self._done.wait(pause) and not run.over:
             try:
                 run.extend(repeat=once, timeout=timeout)
                 pause = self._period
             except LeaseLost as problem:
-                if not self._done.is_set() and not run.settled:
+                if run.lost is not None and not run.settled:
                     log.warning("%s", problem)
                 return
             except QuellError as problem:

@@ -246,9 +246,11 @@ class Run:
         try:
             return call()
         except (StaleToken, AlreadySettled, NotFound) as problem:
-            self._lost = f"{self.run_id} is not this worker's any more: {problem.detail}"
-            self._told.set()
-            raise LeaseLost(self._lost) from problem
+            text = f"{self.run_id} is not this worker's any more: {problem.detail}"
+            if not self._gave_way:  # That is known: a heartbeat was under way when the gate ended the attempt.
+                self._lost = text
+                self._told.set()
+            raise LeaseLost(text) from problem
 
     def _finish(self, name: str, made: T) -> T:
         # Also when the run was interrupted meanwhile: what was paid for is worth keeping.
