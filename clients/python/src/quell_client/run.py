@@ -74,6 +74,9 @@ class Run:
         self._gave_way = False
         self._ending: Optional[Ending] = None
 
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id} of {self.queue}/{self.key}, attempt {self.attempt}, {len(self.events)} events>"
+
     @property
     def is_last_attempt(self) -> bool:
         return self.attempt >= self.max_attempts

@@ -45,7 +45,7 @@ impl Case {
         secrets: &[&str],
         expect: &str,
     ) -> Case {
-        let signers: Vec<_> = by.iter().map(|text| Standard.secret(text).unwrap()).collect();
+        let signers: Vec<_> = by.iter().map(|text| Standard.secret(text).expect("a secret")).collect();
         let value = Standard::signatures(&signers, id, at, body);
         let at = at.to_string();
         let headers = [("webhook-id", id), ("webhook-timestamp", &at), ("webhook-signature", &value)];
@@ -73,7 +73,7 @@ impl Case {
     }
 
     fn twice(mut self, header: &str) -> Case {
-        let again = self.headers.iter().find(|(name, _)| name == header).unwrap().clone();
+        let again = self.headers.iter().find(|(name, _)| name == header).expect("it is there").clone();
         self.headers.push(again);
         self
     }
@@ -81,7 +81,7 @@ impl Case {
     fn verdict(&self) -> String {
         let scheme: Arc<dyn Scheme> = Arc::new(Standard);
         let endpoint = Endpoint {
-            secrets: self.secrets.iter().map(|text| scheme.secret(text).unwrap()).collect(),
+            secrets: self.secrets.iter().map(|text| scheme.secret(text).expect("a secret")).collect(),
             verify: Vec::new(),
             scheme,
             tolerance: Duration::from_secs(TOLERANCE),
@@ -90,7 +90,7 @@ impl Case {
         };
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
-            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+            headers.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
         }
         let (method, body) = (&Method::POST, self.body.as_slice());
         let delivery = Delivery { method, target: "/", rest: None, headers: &headers, body };
@@ -113,7 +113,7 @@ impl Case {
 
 fn cases() -> Vec<Case> {
     let right = |name: &str, expect: &str| Case::signed(name, &[NEW], NOW, &[NEW], expect);
-    let bare = NEW.strip_prefix("whsec_").unwrap();
+    let bare = NEW.strip_prefix("whsec_").expect("it has one");
     let mut all = vec![
         right("valid", "ok"),
         Case::of("an empty body", &[NEW], ("run_1_2-0", NOW), b"", &[NEW], "ok"),
@@ -156,8 +156,9 @@ fn cases() -> Vec<Case> {
     let mut upper = right("headers in capitals", "ok");
     upper.headers.iter_mut().for_each(|(name, _)| name.make_ascii_uppercase());
     all.push(upper);
-    let signature =
-        |by: &str| Standard::signatures(&[Standard.secret(by).unwrap()], "run_2m_9f-3", NOW, BODY.as_bytes());
+    let signature = |by: &str| {
+        Standard::signatures(&[Standard.secret(by).expect("a secret")], "run_2m_9f-3", NOW, BODY.as_bytes())
+    };
     let fifteen = [signature(OLD).as_str()].repeat(15).join(" ");
     all.push(
         right("the fifteenth signature", "ok").with("webhook-signature", |text| format!("{fifteen} {text}")),
@@ -170,25 +171,28 @@ fn cases() -> Vec<Case> {
     all
 }
 
+fn read(file: &Path) -> Vec<u8> {
+    std::fs::read(file).expect("the fixtures are there")
+}
+
 /// What another library has signed.
 fn from_fixtures() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let manifest: Value =
-        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
-    let secret = manifest["secrets"]["standard_webhooks"]["value"].as_str().unwrap();
+    let manifest: Value = serde_json::from_slice(&read(&folder.join("manifest.json"))).expect("JSON");
+    let secret = manifest["secrets"]["standard_webhooks"]["value"].as_str().expect("a secret");
     let standard = |case: &&Value| case["provider"] == "standard_webhooks";
-    let read = |case: &Value| {
-        let headers = case["request"]["headers"].as_object().unwrap();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let case_of = |case: &Value| {
+        let headers = case["request"]["headers"].as_object().expect("headers");
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
         Case {
             name: format!("fixture {}", text(&case["id"])),
             secrets: vec![secret.to_owned()],
             headers: headers.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
-            body: std::fs::read(folder.join(text(&case["request"]["body_file"]))).unwrap(),
+            body: read(&folder.join(text(&case["request"]["body_file"]))),
             expect: case["expect"]["reason"].as_str().unwrap_or("ok").to_owned(),
         }
     };
-    manifest["cases"].as_array().unwrap().iter().filter(standard).map(read).collect()
+    manifest["cases"].as_array().expect("cases").iter().filter(standard).map(case_of).collect()
 }
 
 #[test]
