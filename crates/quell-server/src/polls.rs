@@ -84,19 +84,21 @@ pub(crate) async fn claim(app: &App, request: ClaimRequest, wait: Duration) -> S
     Ok(answer.unwrap_or(first))
 }
 
-/// One who waits, for the metric: also whoever hangs up meanwhile is subtracted again.
-struct Counted;
+/// One who waits, for the metric: also whoever hangs up meanwhile is subtracted again. The gauge is kept, so that one who came
+/// before anybody counted is not subtracted from those who were.
+struct Counted(metrics::Gauge);
 
 impl Counted {
     fn new() -> Self {
-        metrics::gauge!("quell_http_long_polls").increment(1.0);
-        Counted
+        let gauge = metrics::gauge!("quell_http_long_polls");
+        gauge.increment(1.0);
+        Counted(gauge)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        metrics::gauge!("quell_http_long_polls").decrement(1.0);
+        self.0.decrement(1.0);
     }
 }
 

@@ -161,7 +161,7 @@ fn cases() -> Vec<Case> {
     };
     let fifteen = [signature(OLD).as_str()].repeat(15).join(" ");
     all.push(
-        right("the fifteenth signature", "ok").with("webhook-signature", |text| format!("{fifteen} {text}")),
+        right("the sixteenth signature", "ok").with("webhook-signature", |text| format!("{fifteen} {text}")),
     );
     all.push(
         right("the seventeenth signature", "bad_signature")
