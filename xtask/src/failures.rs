@@ -28,6 +28,12 @@ impl Failures {
         }
     }
 
+    /// Adds what another run of the same part has kept.
+    pub(crate) fn append(&mut self, other: Failures) {
+        self.lines.extend(other.lines);
+        self.lines.truncate(KEPT);
+    }
+
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
@@ -68,5 +74,10 @@ mod tests {
             failures.read("again");
         }
         assert_eq!(failures.lines().len(), KEPT);
+        let mut both = Failures::default();
+        both.read("failures:");
+        both.read("mine");
+        both.append(failures);
+        assert_eq!((both.lines().len(), both.lines()[0].as_str()), (KEPT, "mine"));
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `cargo xtask` prints what there is to do. `cargo xtask test` is the whole judgement on a change, and the only
 //! thing `.ci/run` calls: what passes here passes there, because it is the same code. The generators (`schema`,
-//! `config-schema`) rewrite committed files whose truth lives in the crates, so that nobody edits them by hand.
+//! `config-schema`, `typescript`) rewrite committed files whose truth lives in the crates, so that nobody edits them by hand.
 //!
 //! This file reads the command line and hands over; `parts.rs` knows what is checked and in which order.
 
 mod api;
+mod clients;
 mod deny;
 mod docs;
 mod failures;
@@ -38,6 +39,7 @@ Commands:
                                     in memory if there is room, or in FOLDER (for figures: a folder on a disk)
   schema                            write crates/quell-store-sqlite/schema.sql from the migrations
   config-schema                     write docs/reference/quell.schema.json from the configuration types
+  typescript                        write clients/typescript/dist from its source, with a pinned compiler
   help                              this text
 
 Parts of `test`, in the order they run:
@@ -51,6 +53,7 @@ enum Command {
     WithServers { inside: Option<PathBuf>, program: Vec<String> },
     Schema,
     ConfigSchema,
+    Typescript,
 }
 
 fn main() -> ExitCode {
@@ -86,6 +89,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::WithServers { inside, program } => return servers::around(&place, inside, &program),
         Command::Schema => generate::schema(&place)?,
         Command::ConfigSchema => generate::config_schema(&place)?,
+        Command::Typescript => clients::write_typescript(&place)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,6 +103,7 @@ fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
         "with-servers" => return parse_with_servers(args),
         "schema" => Command::Schema,
         "config-schema" => Command::ConfigSchema,
+        "typescript" => Command::Typescript,
         other => anyhow::bail!("there is no command `{other}`"),
     };
     match args.next() {

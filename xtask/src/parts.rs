@@ -14,7 +14,7 @@ use crate::failures::Failures;
 use crate::report::{Line, Verdict};
 use crate::servers::Servers;
 use crate::tally::Tally;
-use crate::{Place, api, deny, docs, process, report};
+use crate::{Place, api, clients, deny, docs, process, report};
 
 /// One named piece of the judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(crate) enum Part {
     Build,
     Tests,
     Api,
+    Clients,
     Doc,
     Docs,
 }
@@ -37,8 +38,17 @@ pub(crate) struct Selection {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Fmt, Self::Clippy, Self::Deny, Self::Build, Self::Tests, Self::Api, Self::Doc, Self::Docs];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Fmt,
+        Self::Clippy,
+        Self::Deny,
+        Self::Build,
+        Self::Tests,
+        Self::Api,
+        Self::Clients,
+        Self::Doc,
+        Self::Docs,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -48,6 +58,7 @@ impl Part {
             Self::Build => "build",
             Self::Tests => "tests",
             Self::Api => "api",
+            Self::Clients => "clients",
             Self::Doc => "doc",
             Self::Docs => "docs",
         }
@@ -61,6 +72,7 @@ impl Part {
             Self::Build => "everything compiles, examples and benches too",
             Self::Tests => "unit and integration tests, beside the servers that stores need",
             Self::Api => "the server keeps to its own document, whatever schemathesis sends",
+            Self::Clients => "the clients for Python and Node: installed as users do, against a real server",
             Self::Doc => "the programs inside the documentation comments",
             Self::Docs => "links in Markdown files resolve; no path of one machine is mentioned",
         }
@@ -131,6 +143,10 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<O
             Ok(outcome)
         }
         Part::Api => api::check(place).map(Outcome::plain),
+        Part::Clients => {
+            let clients::Checked { verdict, tally, failures } = clients::check(place)?;
+            Ok(Outcome { verdict, tally: Some(tally), failures })
+        }
         Part::Doc => {
             let mut command = place.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
             command.args(test_args);

@@ -71,18 +71,35 @@ pub(crate) async fn claim(app: &App, request: ClaimRequest, wait: Duration) -> S
         }
     };
     let group = app.polls.group(app, Wanted { queues, tenant: request.tenant.clone() });
-    metrics::gauge!("quell_http_long_polls").increment(1.0);
+    let _counted = Counted::new();
     let front = tokio::select! {
         front = group.0.lock() => Some(front),
         () = clock::sleep(started.left(wait)) => None,
         () = app.stop.cancelled() => None,
     };
     let answer = match front {
-        Some(mut front) => front.wait_and_claim(app, &request, started, wait).await,
-        None => Ok(None),
+        Some(mut front) => front.wait_and_claim(app, &request, started, wait).await?,
+        None => None,
     };
-    metrics::gauge!("quell_http_long_polls").decrement(1.0);
-    Ok(answer?.unwrap_or(first))
+    Ok(answer.unwrap_or(first))
+}
+
+/// One who waits, for the metric: also whoever hangs up meanwhile is subtracted again. The gauge is kept, so that one who came
+/// before anybody counted is not subtracted from those who were.
+struct Counted(metrics::Gauge);
+
+impl Counted {
+    fn new() -> Self {
+        let gauge = metrics::gauge!("quell_http_long_polls");
+        gauge.increment(1.0);
+        Counted(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
 }
 
 impl Front {

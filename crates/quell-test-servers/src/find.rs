@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs chromium chromium-driver";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm chromium chromium-driver";
 
 /// Which variables name a browser and its driver that are elsewhere.
 const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
@@ -25,6 +25,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("redis-server", redis()),
         ("python3-venv", python()),
         ("nodejs", find("node", "Node.js", Vec::new())),
+        // Debian packs it separately; whoever has Node from elsewhere has it already.
+        ("npm", find("npm", "npm", Vec::new())),
         ("chromium", chromium()),
         ("chromium-driver", chromedriver()),
     ];
