@@ -326,7 +326,7 @@ fn finished(fetcher: &Fetcher, ended: Result<Outcome, Stop>) -> Outcome {
 }
 
 /// The event that has an intake valued anew.
-fn value_event(intake: &Intake) -> Result<Incoming, quell::EngineError> {
+pub fn value_event(intake: &Intake) -> Result<Incoming, quell::EngineError> {
     let payload = Payload::of(&json!({ "intake_id": intake.id }));
     Ok(Incoming::new(COLLECT_VALUE, &intake.id, payload)?.tenant(intake.tenant.as_str())?)
 }

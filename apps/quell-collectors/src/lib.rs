@@ -11,6 +11,7 @@
 
 pub mod adapter;
 pub mod book;
+pub mod chart;
 pub mod collect;
 pub mod dedupe;
 pub mod fan_out;
@@ -20,6 +21,7 @@ pub mod live;
 pub mod local;
 pub mod matching;
 pub mod money;
+pub mod pages;
 pub mod request;
 mod sift;
 pub mod valuation;
@@ -29,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quell::Engine;
-use quell::config::{HandlerSettings, Settings};
+use quell::config::Settings;
 use quell::fetch::{CallError, Guard, Http, HttpSettings};
 use quell::quell_core::event::{QueueName, SourceName};
 use quell::worker::OwnHandler;
@@ -69,7 +71,7 @@ pub fn client(settings: &Settings) -> Result<Http, CallError> {
     Http::new(Guard::new(settings.outbound.clone()), &bounds)
 }
 
-/// The handlers of the three queues, for a worker; of a queue that the configuration gives to somebody else there is none.
+/// The handlers of the three queues, for a worker.
 pub fn handlers(
     engine: &Engine,
     book: &Book,
@@ -89,9 +91,6 @@ pub fn handlers(
     handlers.insert(queue(COLLECT), own(collects.clone()));
     handlers.insert(queue(COLLECT_TEST), own(collects));
     handlers.insert(queue(COLLECT_VALUE), own(Arc::new(values)));
-    handlers.retain(|name, _: &mut OwnHandler| {
-        engine.settings().queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)
-    });
     handlers
 }
 

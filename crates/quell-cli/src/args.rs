@@ -155,6 +155,8 @@ pub(crate) enum Command {
     Hook(commands::hook::HookArgs),
     /// Conversations with customers: list, show, take over, say, hand back, forget
     Chat(commands::chat::ChatArgs),
+    /// Prices of things: intakes, sources, collecting, values
+    Prices(commands::prices::PricesArgs),
     /// Sessions of coding agents: list, import, forget
     Sessions(commands::sessions::SessionsArgs),
     /// One session of a coding agent, to be read

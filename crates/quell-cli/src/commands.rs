@@ -18,6 +18,7 @@ pub(crate) mod lane;
 pub(crate) mod lanes;
 pub(crate) mod listen;
 pub(crate) mod pause;
+pub(crate) mod prices;
 pub(crate) mod purge;
 pub(crate) mod redrive;
 pub(crate) mod run;
@@ -61,6 +62,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Trigger(args) => trigger::run(args, global).await,
         Command::Hook(args) => hook::run(args, global).await,
         Command::Chat(args) => chat::run(args, global).await,
+        Command::Prices(args) => prices::run(args, global).await,
         Command::Sessions(args) => sessions::run(args, global).await,
         Command::Session(args) => session::run(&args, global).await,
         Command::Search(args) => search::run(&args, global).await,

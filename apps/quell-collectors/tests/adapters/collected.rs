@@ -33,7 +33,8 @@ impl Drop for Working {
 impl Working {
     async fn start(world: World) -> Working {
         let book = Book::open(world.engine.store().clone()).await.unwrap();
-        let prices = world.engine.settings().prices.as_ref().unwrap();
+        let settings = world.engine.settings();
+        let prices = settings.prices.as_ref().unwrap();
         let rules = live::value_rules(&prices.value);
         let sources = Arc::new(world.sources.clone());
         let handlers = quell_collectors::handlers(&world.engine, &book, &sources, &rules, &world.http);

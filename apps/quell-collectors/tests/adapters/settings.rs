@@ -24,7 +24,8 @@ async fn a_source_is_what_its_section_says() {
     assert_eq!((shop.currency, shop.max_pages, shop.rules.weights.year), (None, 3, 7));
     assert_eq!((shop.rules.require.as_slice(), shop.rules.min_strength), (&[Attribute::Series][..], 9));
     assert_eq!(shop.adapter.base_url(), world.market.url());
-    let prices = world.engine.settings().prices.as_ref().unwrap();
+    let settings = world.engine.settings();
+    let prices = settings.prices.as_ref().unwrap();
     assert_eq!(live::value_rules(&prices.value), ValueRules::default());
 }
 

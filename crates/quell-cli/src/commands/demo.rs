@@ -4,6 +4,7 @@
 //! if a promise were broken, the demo would show it or fail.
 
 mod chat;
+mod prices;
 mod scenes;
 
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(super) const QUEUE: &str = "orders";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// What is shown: the promises of the queue, or a bot that answers once per burst
+    /// What is shown: the promises of the queue, a bot that answers once per burst, or prices
     #[arg(value_name = "WHAT", default_value = "queue")]
     what: What,
 }
@@ -33,6 +34,8 @@ enum What {
     Queue,
     /// You type as a customer, the bot waits and answers once
     Chat,
+    /// A market on this machine is asked, each item is kept once, and things are valued
+    Prices,
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +56,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<u8, Failure> {
     match args.what {
         What::Queue => scenes::play().await?,
         What::Chat => chat::play().await?,
+        What::Prices => prices::play().await?,
     }
     Ok(0)
 }

@@ -320,7 +320,7 @@ fn name_of(row: &SourceRow) -> String {
     if row.tenant.is_none() { row.name.to_string() } else { format!("{}:{}", row.tenant, row.name) }
 }
 
-fn standing(row: &SourceRow) -> &'static str {
+pub(super) fn standing(row: &SourceRow) -> &'static str {
     match row.standing {
         Standing::Enabled => "yes",
         Standing::Disabled => "no",
@@ -329,7 +329,7 @@ fn standing(row: &SourceRow) -> &'static str {
     }
 }
 
-fn breaker(breaker: Breaker) -> &'static str {
+pub(super) fn breaker(breaker: Breaker) -> &'static str {
     match breaker {
         Breaker::Closed => "closed",
         Breaker::Open => "open",
@@ -337,7 +337,7 @@ fn breaker(breaker: Breaker) -> &'static str {
     }
 }
 
-fn tokens(row: &SourceRow) -> String {
+pub(super) fn tokens(row: &SourceRow) -> String {
     match row.tokens {
         Some(tokens) => format!("{tokens} of {}", row.rules.burst),
         None => "no limit".to_owned(),

@@ -7,6 +7,7 @@
 
 mod agents;
 mod chats;
+mod collectors;
 mod forward;
 mod http;
 mod processes;
@@ -33,6 +34,7 @@ use crate::signals::{Asked, Signals};
 
 use agents::Agents;
 use chats::Chats;
+use collectors::Collectors;
 pub(crate) use forward::Forwarding;
 use http::Http;
 use processes::Processes;
@@ -121,8 +123,12 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     let engine = context::open_patiently(&loaded).await?;
     let works = !matches!(task, Task::Serve { no_work: true, .. });
     let chats = Chats::open(&engine, &loaded, global, works).await?;
-    let hiring = Hiring { staff: staff.clone(), task: task.clone(), log_format: global.log_format, chats };
-    let hiring = Arc::new(hiring);
+    let collectors = match works {
+        true => Collectors::open(&engine, &loaded).await?,
+        false => None,
+    };
+    let (staffed, log_format) = (staff.clone(), global.log_format);
+    let hiring = Arc::new(Hiring { staff: staffed, task: task.clone(), log_format, chats, collectors });
     let reloader = Reloader::new(&engine, &loaded, global, flags, hiring.clone());
     let http = match &task {
         Task::Serve { .. } => Some(Http::bind(&engine, &loaded, reloader.for_http()).await?),
@@ -214,6 +220,7 @@ struct Hiring {
     task: Task,
     log_format: LogFormat,
     chats: Option<Chats>,
+    collectors: Option<Collectors>,
 }
 
 impl Hiring {
@@ -243,6 +250,9 @@ impl Hiring {
         if task.forwarding().is_none() {
             let mut applications = Agents::handler(engine, loaded)?;
             applications.extend(self.chats.as_ref().map(Chats::handlers).unwrap_or_default());
+            if let Some(collectors) = &self.collectors {
+                applications.extend(collectors.handlers(engine, loaded)?);
+            }
             // A queue that the configuration gives to somebody else is theirs.
             let is_app = |name: &QueueName| {
                 settings.queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)

@@ -8,6 +8,16 @@ use quell::quell_core::clock::Tick;
 use crate::support::Folder;
 
 #[test]
+fn the_demo_of_prices_collects_each_item_once_and_values_it() {
+    let folder = Folder::new();
+    let answer = folder.quell(&["demo", "prices"]).ok();
+    let answer = answer.says("6 requests for 3 coins at 2 sources").says("0 items are stored twice");
+    let answer = answer.says("eagle-2024").says("morgan-1921").says("maple-2023").says("USD");
+    assert_eq!(answer.err, "");
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0);
+}
+
+#[test]
 fn the_demo_shows_its_five_points_and_leaves_nothing_behind() {
     let folder = Folder::new();
     let time = RealTime::new();

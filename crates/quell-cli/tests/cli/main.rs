@@ -19,6 +19,7 @@ mod handlers;
 mod hook;
 mod hooks;
 mod operating;
+mod prices;
 mod reloading;
 mod schedules;
 mod sending;

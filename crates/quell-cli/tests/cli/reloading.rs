@@ -80,8 +80,8 @@ fn a_file_that_cannot_be_used_is_refused_with_its_place_and_the_old_one_stays() 
         assert_eq!((status, answer["code"].as_str()), (422, Some("bad-configuration")), "{answer}");
         assert!(answer["detail"].as_str().unwrap().contains(problem), "{problem:?} is not in {answer}");
     };
-    refused("[queues.a]\nlease = \"10 lightyears\"\n", "line 2");
-    refused("[queues.a\n", "line 1");
+    refused("[queues.a]\nlease = \"10 lightyears\"\n", "quell.toml:2:9");
+    refused("[queues.a\n", "quell.toml:1");
     refused("[queues.b]\nwindow = \"none\"\nsource = \"nobody\"\n", "nobody");
     let push = "[queues.b]\nhandler = { http = \"https://example.com/\", secret_env = \"NOWHERE\" }\n";
     refused(push, "NOWHERE");
@@ -128,7 +128,7 @@ fn windows_endpoints_sources_and_schedules_follow_the_file() {
     folder.until("the source has its new limit", &["sources"], |page| {
         let limit = |name: &str| {
             let row = items(page).iter().find(|row| row["name"] == name)?;
-            Some(row["rules"]["per_minute"].as_u64())
+            Some(row["per_minute"].as_u64())
         };
         limit("shop") == Some(Some(7)) && limit("other") == Some(None)
     });

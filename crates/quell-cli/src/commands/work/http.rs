@@ -7,6 +7,7 @@ use std::time::Duration;
 use quell::Engine;
 use quell::endpoints;
 use quell_chat::pages as chat;
+use quell_collectors::pages as prices;
 use quell_server::{AppPage, Reload, ServeError, Server, ServerOptions, Standing};
 use quell_transcripts::lazily::LazyArchive;
 use quell_transcripts::pages as transcripts;
@@ -67,13 +68,17 @@ impl Http {
 
 /// The pages of applications, on stores where they can keep something. They are made when somebody looks at them.
 fn applications(engine: &Engine) -> Vec<AppPage> {
-    let store = engine.store().clone();
+    let (store, settings) = (engine.store().clone(), engine.settings());
+    let store_has_tables = store.clone().tables().is_some();
     let mut pages = Vec::new();
-    if store.clone().tables().is_some() {
+    if store_has_tables {
         pages.push(AppPage::of(Arc::new(transcripts::Pages::new(LazyArchive::new(store)))));
     }
-    if engine.settings().chat.is_some() {
+    if settings.chat.is_some() {
         pages.push(AppPage::of(Arc::new(chat::Pages::new(engine.clone()))));
+    }
+    if settings.prices.is_some() && store_has_tables {
+        pages.push(AppPage::of(Arc::new(prices::Pages::new(engine.clone()))));
     }
     pages
 }

@@ -155,16 +155,19 @@ impl Inner {
 
     /// What waits for a restart, and what is different now.
     fn differences(&self, next: &Settings, before: &Settings) -> (Vec<String>, Vec<String>) {
-        let is_kept = |name: &String| {
-            let under = |kept: &&str| {
-                name.strip_prefix(*kept).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            };
-            KEPT.iter().any(|kept| under(&kept))
+        let under = |name: &str, kept: &str| {
+            name.strip_prefix(kept).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
+        let is_kept = |name: &String| KEPT.iter().any(|kept| under(name, kept));
         let mut restart: Vec<String> =
             next.changed_since(&self.started).into_iter().filter(is_kept).collect();
-        if next.chat.is_some() != self.hiring.chats.is_some() {
-            restart.push("chat".to_owned());
+        for (section, there, works) in [
+            ("chat", next.chat.is_some(), self.started.chat.is_some()),
+            ("prices", next.prices.is_some(), self.started.prices.is_some()),
+        ] {
+            if there != works {
+                restart.push(section.to_owned());
+            }
         }
         let changed = next.changed_since(before).into_iter().filter(|name| !is_kept(name)).collect();
         (restart, changed)
