@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use quell::Engine;
 use quell::clock::Chance;
-use quell::config::{CHAT, CHAT_FAILED, HandlerSettings, Settings};
+use quell::config::{CHAT, CHAT_FAILED, Settings};
 use quell::fetch::{CallError, Guard, Http};
 use quell::quell_core::event::QueueName;
 use quell::worker::OwnHandler;
@@ -46,7 +46,7 @@ pub fn client(settings: &Settings) -> Result<Http, CallError> {
     Http::new(Guard::new(settings.outbound.clone()), &model::http_settings())
 }
 
-/// The handlers of both queues, for a worker; of a queue that the configuration gives to somebody else there is none.
+/// The handlers of both queues, for a worker that the configuration does not give to somebody else.
 pub fn handlers(
     engine: &Engine,
     book: &Arc<dyn Book>,
@@ -67,9 +67,6 @@ pub fn handlers(
     let mut handlers = BTreeMap::new();
     handlers.insert(queue(CHAT), own(Arc::new(answers)));
     handlers.insert(queue(CHAT_FAILED), own(Arc::new(escalates)));
-    handlers.retain(|name, _: &mut OwnHandler| {
-        engine.settings().queue(name).is_some_and(|queue| queue.handler == HandlerSettings::App)
-    });
     handlers
 }
 

@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use quell::fetch::{FetchError, Fetcher, Http, Origin};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::{ErrorKind, StoreError};
-use quell::quell_core::event::{Event, Payload, SourceName};
+use quell::quell_core::event::{Event, SourceName};
 use quell::quell_core::source::SourceReport;
-use quell::{Engine, Handler, Incoming, Outcome, Run, RunError};
+use quell::{Engine, EngineError, Handler, Outcome, Run, RunError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -29,9 +29,9 @@ use crate::book::{Book, Collected, Collection};
 use crate::dedupe::cache_key;
 use crate::found::Found;
 use crate::intake::{About, Intake, lane};
-use crate::request::{One, Request};
+use crate::request::{One, Request, value_event};
 use crate::sift::{ITEMS_MAX, shown, sift};
-use crate::{COLLECT_TEST, COLLECT_VALUE, PAGES_MAX, PriceSource, fan_out};
+use crate::{COLLECT_TEST, PAGES_MAX, PriceSource, fan_out};
 
 /// Handles the queues `collect` and `collect.test`.
 pub struct Collects {
@@ -191,7 +191,8 @@ impl Collects {
         };
         let stored = self.book.store(&collection).await?;
         tracing::info!(intake = %intake.id, source = %asked.name, run = %run, new = stored.new, "prices.collected");
-        let again = value_event(intake).and_then(|event| asked.run.follow_up(event));
+        let again =
+            value_event(intake).map_err(EngineError::from).and_then(|event| asked.run.follow_up(event));
         let again = again.map_err(|problem| {
             Outcome::retry(format!("the prices are stored, and their value cannot be asked for: {problem}"))
         })?;
@@ -323,12 +324,6 @@ fn finished(fetcher: &Fetcher, ended: Result<Outcome, Stop>) -> Outcome {
         // What the client made of an error says already what it means for the source.
         false => outcome,
     }
-}
-
-/// The event that has an intake valued anew.
-pub fn value_event(intake: &Intake) -> Result<Incoming, quell::EngineError> {
-    let payload = Payload::of(&json!({ "intake_id": intake.id }));
-    Ok(Incoming::new(COLLECT_VALUE, &intake.id, payload)?.tenant(intake.tenant.as_str())?)
 }
 
 fn result(stored: &Collected) -> serde_json::Value {

@@ -1,4 +1,5 @@
-//! What is asked for by an event of the queue `collect`: one intake at one source, or all of them everywhere.
+//! What is asked for by an event: of the queue `collect`, one intake at one source or all of them everywhere; of `collect.value`, the
+//! value of an intake.
 //!
 //! Everything that a payload can have wrong is told here, in one sentence that says what to do, before anybody is asked.
 
@@ -9,8 +10,8 @@ use quell::quell_core::event::{Invalid, Payload, SourceName, Tenant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::COLLECT;
-use crate::intake::{About, check_id, lane};
+use crate::intake::{About, Intake, check_id, lane};
+use crate::{COLLECT, COLLECT_VALUE};
 
 /// Further values of one request: more than any template has places.
 pub const PARAMS_MAX: usize = 32;
@@ -136,6 +137,12 @@ pub fn event(
     }
     let event = Incoming::new(COLLECT, &lane(intake, source), Payload::of(&payload))?;
     event.tenant(tenant.as_str())?.source(source.as_str())
+}
+
+/// The event that has an intake valued anew.
+pub fn value_event(intake: &Intake) -> Result<Incoming, Invalid> {
+    let payload = Payload::of(&json!({ "intake_id": intake.id }));
+    Incoming::new(COLLECT_VALUE, &intake.id, payload)?.tenant(intake.tenant.as_str())
 }
 
 #[cfg(test)]

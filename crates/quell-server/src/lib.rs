@@ -72,7 +72,7 @@ pub mod pages {
 
 pub use dashboard::{AppPage, Shell};
 pub use health::recorder;
-pub use reload::{Reload, Reloaded, Standing};
+pub use reload::{LiveServer, Reload, Reloaded};
 
 /// How a server is reached.
 #[derive(Clone)]
@@ -177,8 +177,8 @@ impl Server {
     }
 
     /// For changes while it runs.
-    pub fn standing(&self) -> Standing {
-        Standing::new(self.app.clone(), self.elsewhere)
+    pub fn live(&self) -> LiveServer {
+        LiveServer::new(self.app.clone(), self.elsewhere)
     }
 
     pub fn address(&self) -> SocketAddr {

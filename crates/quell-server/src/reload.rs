@@ -1,7 +1,7 @@
 //! `POST /v1/reload`: the configuration is read again while the server runs, as by SIGHUP.
 //!
 //! What is read and what it changes is the program's business ([`Reload`]); the server offers it to administrators, and lets
-//! the program put other endpoints in place ([`Standing`]). A file that cannot be used changes nothing, and the answer says
+//! the program put other endpoints in place ([`LiveServer`]). A file that cannot be used changes nothing, and the answer says
 //! what is wrong with it.
 
 use std::net::SocketAddr;
@@ -37,16 +37,16 @@ pub trait Reload: Send + Sync {
     async fn reload(&self) -> Result<Reloaded, String>;
 }
 
-/// A server that stands, for those who change what it does.
+/// A server that runs, for those who change what it does.
 #[derive(Clone)]
-pub struct Standing {
+pub struct LiveServer {
     app: Arc<App>,
     elsewhere: Option<SocketAddr>,
 }
 
-impl Standing {
+impl LiveServer {
     pub(crate) fn new(app: Arc<App>, elsewhere: Option<SocketAddr>) -> Self {
-        Standing { app, elsewhere }
+        LiveServer { app, elsewhere }
     }
 
     /// Whether these endpoints may be put in place: other machines must not reach one that takes what anybody sends.

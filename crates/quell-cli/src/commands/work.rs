@@ -142,7 +142,7 @@ pub(crate) async fn employ(staff: Staff, task: Task, global: &Global) -> Result<
     let processes = Processes::start(&staff, task.until_idle(), global)?;
     reloader.introduce(Affected {
         worker: worker.as_ref().map(Worker::instructions),
-        server: http.as_ref().map(Http::standing),
+        server: http.as_ref().map(Http::live),
         processes: processes.reloads(),
     });
     if !staff.looked_after {

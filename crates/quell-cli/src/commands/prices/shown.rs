@@ -5,8 +5,8 @@ use owo_colors::OwoColorize;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::SourceName;
 use quell_collectors::book::{Listing, Point, PointFilter, Valued};
-use quell_collectors::collect::value_event;
 use quell_collectors::money::{Currency, Money};
+use quell_collectors::request::value_event;
 use quell_collectors::value::Valuation;
 
 use super::{Desk, Owner};

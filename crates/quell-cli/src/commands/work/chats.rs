@@ -131,7 +131,7 @@ impl Following {
         let settings = self.engine.settings();
         let new = |source: &&SourceName| !settings.sources.iter().any(|known| known.name == **source);
         if let Some(source) = chat.tenants.values().flat_map(|tenant| tenant.sources()).find(new) {
-            return Err(format!("the source {source} is new; restart for that"));
+            return Err(format!("the source {source} is new; SIGHUP or POST /v1/reload takes it in"));
         }
         if let Some(live) = &self.live {
             live.change(&chat, &self.env)?;

@@ -8,7 +8,7 @@ use quell::Engine;
 use quell::endpoints;
 use quell_chat::pages as chat;
 use quell_collectors::pages as prices;
-use quell_server::{AppPage, Reload, ServeError, Server, ServerOptions, Standing};
+use quell_server::{AppPage, LiveServer, Reload, ServeError, Server, ServerOptions};
 use quell_transcripts::lazily::LazyArchive;
 use quell_transcripts::pages as transcripts;
 use tokio::task::JoinHandle;
@@ -55,8 +55,8 @@ impl Http {
     }
 
     /// For changes while it runs.
-    pub(super) fn standing(&self) -> Standing {
-        self.0.standing()
+    pub(super) fn live(&self) -> LiveServer {
+        self.0.live()
     }
 
     pub(super) fn start(self, grace: Duration) -> Serving {

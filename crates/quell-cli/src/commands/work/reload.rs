@@ -13,7 +13,7 @@ use quell::Engine;
 use quell::config::{Flags, Settings};
 use quell::endpoints;
 use quell::worker::{Instructions, Plan};
-use quell_server::{Reload, Reloaded, Standing};
+use quell_server::{LiveServer, Reload, Reloaded};
 use tokio::sync::Mutex;
 
 use super::Hiring;
@@ -27,7 +27,7 @@ const KEPT: [&str; 6] = ["store", "listen", "admin_listen", "server", "worker.id
 /// Who is told of changes.
 pub(super) struct Affected {
     pub(super) worker: Option<Instructions>,
-    pub(super) server: Option<Standing>,
+    pub(super) server: Option<LiveServer>,
     pub(super) processes: Reloads,
 }
 
