@@ -9,15 +9,13 @@
 //! and its counts are the same: they are counted by the run that every point names.
 
 use quell::quell_core::clock::Timestamp;
-use quell::quell_core::error::StoreResult;
+use quell::quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell::quell_core::event::{SourceName, Tenant};
 use quell::quell_core::tables::{Cell, Row, Statement};
 use serde::Serialize;
 
 use super::intakes::hold;
-use super::{
-    Book, OBSERVATIONS_MAX, PAGE_MAX, POINTS_MAX, count, number, source, strange, tenant, time, token,
-};
+use super::{Book, OBSERVATIONS_MAX, PAGE_MAX, POINTS_MAX, count, number, source, tenant, time, token};
 use crate::dedupe::EXTERNAL;
 use crate::found::Found;
 use crate::intake::Intake;
@@ -144,7 +142,10 @@ impl Book {
         let place = place(collection);
         let sql = format!("{COLLECTED} WHERE tenant = $1 AND intake = $2 AND source = $3");
         let rows = self.tables.read(Statement::new(sql, place)).await?;
-        rows.first().map(read).transpose()?.ok_or_else(|| strange("what was just stored is gone"))
+        rows.first().map(read).transpose()?.ok_or_else(|| {
+            // Only the removal of its intake takes the row away, and that may come between the two statements.
+            StoreError::new(ErrorKind::Conflict, "the intake was removed while its points were stored")
+        })
     }
 
     /// The last collection of an intake from each of its sources.

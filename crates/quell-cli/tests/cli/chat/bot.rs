@@ -332,10 +332,11 @@ impl Log {
         lines.filter(|line| line["level"] == "WARN" || line["level"] == "ERROR").count() == 0
     }
 
-    /// How many messages each run of a customer had.
+    /// How many messages each run of a customer had, in the order of their tokens.
     pub(super) fn leases(&self, customer: &str) -> Vec<u64> {
         let mut acquired = self.named("lease.acquired");
         acquired.retain(|line| line["queue"] == "chat" && line["key"] == key(customer));
+        acquired.sort_by_key(|line| line["token"].as_u64());
         acquired.iter().map(|line| line["events"].as_u64().unwrap()).collect()
     }
 }

@@ -316,6 +316,12 @@ impl Host {
         }
     }
 
+    /// Waits until the killed are gone with all that they held: a dying process has no command line any more, and still its
+    /// locks.
+    pub(crate) fn gone(&self) {
+        until("they are gone", || self.workers().is_empty() && !self.somebody_works());
+    }
+
     /// Holds the database in the middle of a run of a session: nobody gets on until this is dropped.
     pub(crate) fn in_the_middle(&self, session: &str) -> Held {
         self.in_the_middle_after(session, 0)

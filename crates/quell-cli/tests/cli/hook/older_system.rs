@@ -145,7 +145,7 @@ fn exit_stale_lock() {
     host.stop("s");
     let held = host.in_the_middle("s");
     host.kill_all();
-    until("they are gone", || host.workers().is_empty());
+    host.gone();
     let lease_until = held.lease_until;
     drop(held);
     host.stop("s");
@@ -332,7 +332,7 @@ fn hole_two_workers_both_deleting_a_stale_lock() {
     host.stop("s");
     let held = host.in_the_middle("s");
     host.kill_all();
-    until("they are gone", || host.workers().is_empty());
+    host.gone();
     drop(held);
     let both: Vec<Process> = (0..2).map(|_| host.another_worker()).collect();
     for one in both {
