@@ -33,6 +33,7 @@ use quell::Engine;
 use quell::clock::Chance;
 use quell::config::{CHAT, CHAT_FAILED, Settings};
 use quell::fetch::{CallError, Guard, Http};
+use quell::observe::Metric;
 use quell::quell_core::event::QueueName;
 use quell::worker::OwnHandler;
 
@@ -40,6 +41,20 @@ use crate::book::Book;
 use crate::escalate::Escalates;
 use crate::handle::{Answers, RECONCILE_AFTER};
 use crate::live::Live;
+
+/// What the application counts.
+pub const METRICS: &[Metric] = &[
+    Metric::counter(
+        "quell_chat_bursts_total",
+        &["delivery"],
+        "bursts of customers by what came of them: `sent`, `human` (a person answers there), `no_answer` (the model gave none), `unknown` (nobody knows whether it was sent)",
+    ),
+    Metric::counter(
+        "quell_chat_escalated_total",
+        &[],
+        "conversations handed to a person because their run failed for good",
+    ),
+];
 
 /// The client for models and providers, one for a whole process.
 pub fn client(settings: &Settings) -> Result<Http, CallError> {

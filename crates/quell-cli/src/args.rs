@@ -216,4 +216,17 @@ impl Command {
             _ => "warn",
         }
     }
+
+    /// Whether it may be part of a trace: those that bring events in or work on them.
+    #[cfg(feature = "otel")]
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(
+            self,
+            Command::Serve(_)
+                | Command::Work(_)
+                | Command::Listen(_)
+                | Command::Send(_)
+                | Command::Trigger(_)
+        )
+    }
 }

@@ -15,6 +15,8 @@ mod output;
 mod payload;
 mod progress;
 mod signals;
+#[cfg(feature = "otel")]
+mod telemetry;
 mod times;
 mod transcripts;
 
@@ -52,9 +54,15 @@ fn main() -> ExitCode {
 
 fn run(command: args::Command, global: &args::Global) -> Result<u8, Failure> {
     logging::start(global, command.log_level())?;
+    #[cfg(feature = "otel")]
+    let telemetry = command.is_recorded().then(telemetry::Telemetry::start);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(Box::pin(commands::run(command, global)));
     runtime.shutdown_timeout(BACKGROUND_MAX);
+    #[cfg(feature = "otel")]
+    if let Some(telemetry) = telemetry {
+        telemetry.end();
+    }
     ended
 }
 

@@ -34,6 +34,8 @@ pub enum Inspect {
     Sources(SourceFilter),
     /// Totals and lane counts per tenant and queue.
     Stats,
+    /// The leases of every queue that has any, per tenant.
+    Leases,
     /// The no-loss equation checked against the rows themselves. Reads everything: for `doctor`, not for a hot path.
     Verify,
     /// The store's clock, sizes and settings.
@@ -52,6 +54,7 @@ pub enum Inspected {
     Schedules(Vec<ScheduleRow>),
     Sources(Page<SourceRow>),
     Stats(Vec<QueueStats>),
+    Leases(Vec<QueueLeases>),
     Verify(Verified),
     Health(Health),
 }
@@ -583,6 +586,45 @@ pub struct QueueStats {
     pub paused_by: Option<String>,
     /// How long the longest waiting due lane has been due, in milliseconds.
     pub oldest_due_ms: Option<u64>,
+}
+
+/// The leases of one queue of one tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueLeases {
+    pub tenant: Tenant,
+    pub queue: QueueName,
+    /// How long ago the lane that has been held longest was claimed, in milliseconds.
+    pub oldest_ms: u64,
+    /// Lanes whose lease is over and which nobody has taken back: no heartbeat of their holder came for longer than a lease.
+    pub silent: u64,
+}
+
+impl QueueLeases {
+    /// Of the lanes of one queue; nothing when none of them is held.
+    pub fn of<'l>(
+        (tenant, queue): (&Tenant, &QueueName),
+        now: Timestamp,
+        lanes: impl Iterator<Item = &'l Lane>,
+    ) -> Option<Self> {
+        let (mut oldest, mut silent) = (None, 0);
+        for lane in lanes {
+            let Some(held) = lane.current.as_ref().filter(|c| c.state == RunState::Running) else { continue };
+            oldest = [oldest, Some(held.claimed_at)].into_iter().flatten().min();
+            silent += u64::from(lane.attention(now) == Attention::Expired);
+        }
+        Some(QueueLeases::counted((tenant, queue), now, oldest?, silent))
+    }
+
+    /// As a store counted them.
+    pub fn counted(
+        (tenant, queue): (&Tenant, &QueueName),
+        now: Timestamp,
+        oldest: Timestamp,
+        silent: u64,
+    ) -> Self {
+        let oldest_ms = u64::try_from(now.since(oldest).as_millis()).unwrap_or(u64::MAX);
+        QueueLeases { tenant: tenant.clone(), queue: queue.clone(), oldest_ms, silent }
+    }
 }
 
 /// The equation checked against the rows.

@@ -148,6 +148,9 @@ pub const APPLICATION_KEY_BYTES_MAX: usize = 1_024;
 pub const EPOCH_JUMP: u64 = 1 << 40;
 /// Stdout of a child beyond this is read and thrown away.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Held lanes of one queue that a look at its leases reads in stores that cannot count them by themselves. Those come first
+/// whose entry is over first, and the entry of a lane that stays held comes to the front once in each lease.
+pub const LEASES_LOOK: usize = 1_000;
 /// Rows of one listing page.
 pub const PAGE_MAX: usize = 1_000;
 pub const PAGE_DEFAULT: usize = 20;

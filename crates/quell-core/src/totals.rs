@@ -28,8 +28,12 @@ pub struct Totals {
 impl Totals {
     /// True while nothing has been lost or counted twice.
     pub fn hold(&self) -> bool {
-        self.accepted
-            == self.succeeded + self.dead + self.discarded + self.delayed + self.buffered + self.in_flight
+        self.accepted == self.accounted()
+    }
+
+    /// The other side of the equation: events whose place is known.
+    pub fn accounted(&self) -> u64 {
+        self.succeeded + self.dead + self.discarded + self.delayed + self.buffered + self.in_flight
     }
 
     pub fn appended(&mut self, events: u64) {

@@ -275,7 +275,8 @@ impl Inbound {
     }
 }
 
-fn kept_headers(headers: &HeaderMap) -> Headers {
+/// The trace that a request belongs to.
+pub(crate) fn kept_headers(headers: &HeaderMap) -> Headers {
     let kept = |name: &&str| {
         let value = headers.get(*name)?.to_str().ok().filter(|value| value.len() <= 512)?;
         Some(((*name).to_owned(), value.to_owned()))

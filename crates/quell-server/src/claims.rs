@@ -304,11 +304,15 @@ pub(crate) async fn settle(
     Path(run): Path<String>,
     request: Request<Body>,
 ) -> Answer<Response> {
+    let origin = quell::spans::origin(request.headers());
     let wish: SettleBody = body::json(request).await?;
     let (run_id, known) = remembered(&app, &principal, &run, wish.token).await?;
     let (token, gated) = (wish.token, wish.if_head.is_some());
     let outcome = wish.outcome()?;
-    let settled = app.engine.settle((run_id, token), &known.lane.queue, known.retries, outcome).await?;
+    let span = quell::spans::settling(&known.lane.queue, origin);
+    let settled = app.engine.settle((run_id, token), &known.lane.queue, known.retries, outcome).await;
+    span.told(settled.as_ref().err().map(quell::EngineError::kind));
+    let settled = settled?;
     app.claims.forget(run_id);
     if gated && settled.change == quell::quell_core::lifecycle::Change::Superseded {
         let detail =

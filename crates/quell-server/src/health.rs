@@ -10,6 +10,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 use quell::clock::{self, Stopwatch};
+use quell::observe::{self, Metric};
+use quell::spans::{self, Recorded};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -22,6 +24,47 @@ use crate::json;
 const READY_TIME: Duration = Duration::from_secs(3);
 /// Seconds, for everything that is measured.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// What the server counts beside the engine.
+pub const METRICS: &[Metric] = &[
+    Metric::counter(
+        "quell_http_requests_total",
+        &["route", "status"],
+        "requests by route and class of status",
+    ),
+    Metric::histogram("quell_http_request_seconds", &["route"], "from the head to the answer's head"),
+    Metric::gauge("quell_http_connections", &[], "connections that are open now"),
+    Metric::gauge("quell_http_long_polls", &[], "requests that wait for something now"),
+    Metric::gauge("quell_http_streams", &[], "live streams that are open now"),
+    Metric::counter("quell_http_connections_refused_total", &[], "connections above the bound"),
+    Metric::counter(
+        "quell_http_claims_undelivered_total",
+        &[],
+        "claims handed back because their worker had gone",
+    ),
+    Metric::counter("quell_http_wrong_tokens_total", &[], "requests with a token that is not known"),
+    Metric::counter(
+        "quell_hooks_total",
+        &["endpoint", "verdict", "reason"],
+        "deliveries of webhooks; `endpoint` is `unknown` for names that are none, `reason` is `none` where nothing was wrong",
+    ),
+    Metric::counter(
+        "quell_hook_secrets_total",
+        &["endpoint", "secret"],
+        "deliveries by the secret that proved them, from 1: when nobody uses the older one, it can go",
+    ),
+    Metric::counter(
+        "quell_hook_conflicts_total",
+        &[],
+        "events of deliveries whose id was known with another payload; the first stays",
+    ),
+    Metric::counter(
+        "quell_hooks_unrecorded_total",
+        &[],
+        "deliveries that the inspector does not show, because too many came at once or the store was away",
+    ),
+    Metric::gauge("quell_build_info", &["version"], "1"),
+];
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Alive {
@@ -77,6 +120,8 @@ pub fn recorder() -> Result<&'static PrometheusHandle, BuildError> {
         return Ok(handle);
     }
     let handle = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
+    observe::describe(observe::METRICS);
+    observe::describe(METRICS);
     Ok(HANDLE.get_or_init(|| handle))
 }
 
@@ -102,8 +147,8 @@ pub(crate) async fn metrics_text(
     };
     let handle = recorder().map_err(broken)?;
     metrics::gauge!("quell_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    match tokio::time::timeout(READY_TIME, app.engine.stats()).await {
-        Ok(Ok(stats)) => quell::observe::totals(&stats),
+    match tokio::time::timeout(READY_TIME, observe::scrape(&app.engine)).await {
+        Ok(Ok(())) => {}
         _ => metrics::counter!("quell_store_unreadable_total").increment(1),
     }
     handle.run_upkeep();
@@ -118,16 +163,27 @@ pub(crate) struct Measured {
     route: String,
     method: Method,
     started: Stopwatch,
+    span: Recorded,
 }
 
+/// Requests that have a span: those that bring events in or end a run. Polls, heartbeats and looks have none.
+const RECORDED: [&str; 4] =
+    ["/v1/queues/{queue}/events", "/v1/claims/{run_id}/settle", "/hooks/{name}", "/hooks/{name}/{token}"];
+
 impl Measured {
-    pub(crate) fn begin(request: &Request<Body>) -> Self {
+    pub(crate) fn begin(request: &mut Request<Body>) -> Self {
         let route = request.extensions().get::<MatchedPath>().map_or("none", |path| path.as_str()).to_owned();
-        Measured { route, method: request.method().clone(), started: Stopwatch::start() }
+        let (method, started) = (request.method().clone(), Stopwatch::start());
+        let span = match RECORDED.contains(&route.as_str()) {
+            true => spans::serving(&method, &route, request.headers_mut()),
+            false => Recorded::default(),
+        };
+        Measured { route, method, started, span }
     }
 
     pub(crate) fn end(self, status: StatusCode) {
-        let Measured { route, method, started } = self;
+        let Measured { route, method, started, span } = self;
+        span.answered(status);
         let class = match status.as_u16() {
             200..=299 => "2xx",
             300..=399 => "3xx",

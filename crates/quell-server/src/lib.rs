@@ -71,7 +71,7 @@ pub mod pages {
 }
 
 pub use dashboard::{AppPage, Shell};
-pub use health::recorder;
+pub use health::{METRICS, recorder};
 pub use reload::{LiveServer, Reload, Reloaded};
 
 /// How a server is reached.
@@ -364,8 +364,8 @@ fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
 }
 
 /// Whom it is asked as, what every answer carries, and how long it took: one layer, because each costs every request a box.
-async fn guard(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
-    let measured = Measured::begin(&request);
+async fn guard(State(app): State<Arc<App>>, mut request: Request<Body>, next: Next) -> Response {
+    let measured = Measured::begin(&mut request);
     let page = dashboard::is_page(request.uri().path());
     let mut response = match check_host(&app, &request) {
         Ok(()) => next.run(request).await,

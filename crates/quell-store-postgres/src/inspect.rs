@@ -11,7 +11,7 @@ use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, EventId, LaneKey, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Inspect, Inspected, QueueStats};
+use quell_core::inspect::{EventPlace, Inspect, Inspected, QueueLeases, QueueStats};
 use quell_core::lane::{Lane, Paused};
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
@@ -91,6 +91,18 @@ static TOTALS: Sql = Sql {
 };
 static RUNNING: Sql =
     Sql { text: "SELECT queue_id, count(*) FROM quell.lease GROUP BY queue_id", types: &[] };
+/// The first leases of each queue that has any, with their lanes.
+static LEASES: Sql = Sql {
+    text: concat!(
+        "SELECT ",
+        lane_columns!(),
+        " FROM (SELECT DISTINCT queue_id FROM quell.lease) q
+         CROSS JOIN LATERAL (
+           SELECT lane_id FROM quell.lease WHERE queue_id = q.queue_id ORDER BY lease_at LIMIT $1) s
+         JOIN quell.lane l ON l.id = s.lane_id"
+    ),
+    types: &[Type::INT8],
+};
 static MARKED_PLACE: Sql = Sql {
     text: "SELECT number, state FROM quell.run
            WHERE lane_id = $1 AND number = $2 AND marked AND count > 0 AND $3 BETWEEN lo AND hi",
@@ -145,6 +157,7 @@ async fn read(shared: &Shared, connection: &Connection, request: &Inspect) -> St
         Inspect::Schedules => Ok(Inspected::Schedules(view.schedules().await?)),
         Inspect::Sources(filter) => Ok(Inspected::Sources(view.sources(filter).await?)),
         Inspect::Stats => Ok(Inspected::Stats(view.stats().await?)),
+        Inspect::Leases => Ok(Inspected::Leases(view.leases().await?)),
         Inspect::Verify => Ok(Inspected::Verify(view.verify().await?)),
         Inspect::Health => Ok(Inspected::Health(crate::health::health(shared, connection).await?)),
     }
@@ -305,6 +318,19 @@ impl<'c> View<'c> {
             totals.insert(get(row, 0)?, of_queue);
         }
         Ok(totals)
+    }
+
+    async fn leases(&self) -> StoreResult<Vec<QueueLeases>> {
+        let mut lanes: BTreeMap<i32, Vec<Lane>> = BTreeMap::new();
+        for row in &self.query(&LEASES, &[&number(limits::LEASES_LOOK as u64)]).await? {
+            let stored = stored_lane(row, 0)?;
+            lanes.entry(stored.queue).or_default().push(stored.lane);
+        }
+        let of_queue = |(id, lanes): (&i32, &Vec<Lane>)| {
+            let queue = self.queue(*id)?;
+            QueueLeases::of((&queue.tenant, &queue.name), self.now, lanes.iter())
+        };
+        Ok(lanes.iter().filter_map(of_queue).collect())
     }
 
     async fn stats(&self) -> StoreResult<Vec<QueueStats>> {

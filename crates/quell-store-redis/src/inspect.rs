@@ -11,7 +11,7 @@ use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, EventId, LaneKey, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueStats};
+use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
@@ -57,6 +57,7 @@ pub(crate) async fn inspect(
         Inspect::Schedules => Inspected::Schedules(view.schedules().await?),
         Inspect::Sources(filter) => Inspected::Sources(view.sources(&filter).await?),
         Inspect::Stats => Inspected::Stats(view.stats().await?),
+        Inspect::Leases => Inspected::Leases(view.leases().await?),
         Inspect::Verify => Inspected::Verify(view.verify().await?),
         Inspect::Health => Inspected::Health(view.health(description).await?),
     })
@@ -173,6 +174,28 @@ impl<'s> View<'s> {
         let name = |row: &ScheduleRow| (row.schedule.tenant.clone(), row.schedule.name.clone());
         rows.sort_by_key(name);
         Ok(rows)
+    }
+
+    async fn leases(&self) -> StoreResult<Vec<QueueLeases>> {
+        let keys = &self.shared.link.keys;
+        let mut pipe = redis::pipe();
+        for (tenant, queue) in &self.queues {
+            let last = limits::LEASES_LOOK - 1;
+            pipe.cmd("ZRANGE").arg(keys.lease(&queue_text(tenant, queue))).arg(0).arg(last);
+        }
+        let mut names = Vec::new();
+        if !self.queues.is_empty() {
+            for answer in self.shared.link.pipe(&pipe).await? {
+                names.extend(reply::list(answer)?.into_iter().filter_map(reply::text));
+            }
+        }
+        let held = self.shared.lanes_named(&names).await?;
+        let of_queue = |(tenant, queue): &(Tenant, QueueName)| {
+            let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
+            let lanes = held.iter().filter(|lane| of(&lane.at.key)).map(|lane| &lane.at.lane);
+            QueueLeases::of((tenant, queue), self.now, lanes)
+        };
+        Ok(self.queues.iter().filter_map(of_queue).collect())
     }
 
     async fn stats(&self) -> StoreResult<Vec<QueueStats>> {

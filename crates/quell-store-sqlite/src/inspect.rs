@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Headers, LaneKey, Payload, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueStats, span};
+use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats, span};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
@@ -64,6 +64,7 @@ pub(crate) fn inspect(
             Inspect::Schedules => Ok(Inspected::Schedules(view.schedules()?)),
             Inspect::Sources(filter) => Ok(Inspected::Sources(view.sources(&filter)?)),
             Inspect::Stats => Ok(Inspected::Stats(view.stats()?)),
+            Inspect::Leases => Ok(Inspected::Leases(view.leases()?)),
             Inspect::Verify => Ok(Inspected::Verify(view.verify()?)),
             Inspect::Health => Ok(Inspected::Health(view.health(description)?)),
         }
@@ -93,6 +94,11 @@ const MARKED_PLACE: &str = "SELECT number, state FROM run
 /// From the newest run backwards: a sender that repeats itself does so soon.
 const UNMARKED_PLACE: &str = "SELECT number, state FROM run
     WHERE lane_id = ?1 AND ?2 BETWEEN lo AND hi AND count > 0 AND flags & 4 = 0 ORDER BY number DESC LIMIT 1";
+
+/// The first claim of the lanes that are held, and how many leases are over.
+const LEASES: &str =
+    "SELECT min(r_claimed_at), coalesce(sum(r_lease_until <= ?2), 0) FROM lane INDEXED BY lane_lease
+    WHERE queue_id = ?1 AND lease_at IS NOT NULL";
 
 /// What one read sees: the time, the queues and the pauses of its snapshot.
 struct View<'c> {
@@ -250,6 +256,18 @@ impl<'c> View<'c> {
         Ok(all)
     }
 
+    fn leases(&self) -> rusqlite::Result<Vec<QueueLeases>> {
+        let mut all = Vec::new();
+        for queue in self.queues.iter().filter(|queue| queue.running > 0) {
+            let mut statement = self.connection.prepare_cached(LEASES)?;
+            let read = |row: &rusqlite::Row<'_>| Ok((maybe_time(row, 0)?, row.get(1)?));
+            let (oldest, silent) = statement.query_row((queue.id, self.now.as_millis()), read)?;
+            let name = (&queue.tenant, &queue.name);
+            all.extend(oldest.map(|oldest| QueueLeases::counted(name, self.now, oldest, silent)));
+        }
+        Ok(all)
+    }
+
     fn health(&self, description: &Description) -> rusqlite::Result<Health> {
         let pragma = |name: &str| -> rusqlite::Result<String> {
             self.connection.query_row(&format!("PRAGMA {name}"), [], |row| {
@@ -349,8 +367,16 @@ mod tests {
     /// Every listing and every look-up of one thing must cost the same in a large file as in a small one.
     #[test]
     fn pitfall_43_reads_go_by_index_and_never_scan_or_sort() {
-        let single =
-            [LANE_BY_KEY, EVENT_BY_ID, ASIDE_BY_ID, DUE_BEFORE, MARKED_PLACE, UNMARKED_PLACE, history::STEPS];
+        let single = [
+            LANE_BY_KEY,
+            EVENT_BY_ID,
+            ASIDE_BY_ID,
+            DUE_BEFORE,
+            LEASES,
+            MARKED_PLACE,
+            UNMARKED_PLACE,
+            history::STEPS,
+        ];
         let lanes = [lanes::LEASED, lanes::DUE, lanes::HELD, lanes::BY_KEY, lanes::DELAYED];
         let runs = [history::RUNS, history::RUNS_DEAD, history::RUN_BY_NUMBER];
         let sources = [
@@ -375,6 +401,7 @@ mod tests {
             (lanes::DUE, "lane_due"),
             (lanes::HELD, "lane_paused"),
             (DUE_BEFORE, "lane_due"),
+            (LEASES, "lane_lease"),
             (sources::LISTED, "source_name"),
             (history::RUNS_DEAD, "run_dead"),
             // The runs of one lane are sorted by their end: what the retention keeps of one lane is not much.

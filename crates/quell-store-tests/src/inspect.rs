@@ -2,7 +2,7 @@
 
 use quell_core::error::ErrorKind;
 use quell_core::event::Key;
-use quell_core::inspect::{AuditFilter, Inspect, LaneFilter, RunFilter};
+use quell_core::inspect::{AuditFilter, Inspect, LaneFilter, QueueLeases, RunFilter};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
 use quell_core::store::{ControlAction, Durability};
@@ -11,11 +11,11 @@ use quell_core::window::FiredBy;
 use crate::World;
 use crate::builders::{
     FAILED, RETRY, SUCCEEDED, append, append_one, claim, claim_all, claim_one, claim_request, control, event,
-    lane, lane_of, queue, secs, seq_of, settle, settle_after, tenant, whole, worker,
+    extend, lane, lane_of, queue, secs, seq_of, settle, settle_after, tenant, whole, worker,
 };
 use crate::reads::{
     all_lanes, all_runs, assert_moment, audit_page, changes, event_place, health, lane_detail, lane_page,
-    run_detail, run_page, state_of, stats, totals, trail, verify,
+    leases, run_detail, run_page, state_of, stats, totals, trail, verify,
 };
 
 pub async fn an_unknown_lane_run_or_event_is_nothing(world: &dyn World) {
@@ -328,6 +328,30 @@ pub async fn stats_count_each_tenants_queue_by_itself(world: &dyn World) {
     assert_eq!(rows[0].oldest_due_ms, None, "a running lane is not waiting");
     let overdue = rows[2].oldest_due_ms.expect("acme's lane is overdue");
     assert!((15_000..20_000).contains(&overdue), "{overdue} ms");
+}
+
+pub async fn leases_tell_the_oldest_holder_and_those_not_heard_of(world: &dyn World) {
+    let store = world.store();
+    append(&*store, [event("chat", "k1"), event("chat", "k2"), event("mail", "k1").of("acme")]).await;
+    append_one(&*store, event("idle", "k1").fixed(500)).await;
+    assert!(leases(&*store).await.is_empty(), "nothing is held yet");
+    let held = claim(&*store, claim_request(&worker("w"))).await.batches;
+    assert_eq!(held.len(), 3);
+    world.advance(secs(40)).await;
+    let renewed = held.iter().find(|batch| batch.lane == lane("chat", "k2")).expect("it was claimed");
+    extend(&*store, renewed, secs(60)).await;
+    let told = |rows: &[QueueLeases]| -> Vec<(String, String, u64)> {
+        rows.iter().map(|l| (l.tenant.to_string(), l.queue.to_string(), l.silent)).collect()
+    };
+    let named = |tenant: &str, queue: &str, silent| (tenant.to_owned(), queue.to_owned(), silent);
+    assert_eq!(told(&leases(&*store).await), [named("", "chat", 0), named("acme", "mail", 0)]);
+    world.advance(secs(40)).await;
+    let rows = leases(&*store).await;
+    assert_eq!(told(&rows), [named("", "chat", 1), named("acme", "mail", 1)], "the renewed one is not over");
+    let oldest = rows[0].oldest_ms;
+    assert!((80_000..85_000).contains(&oldest), "held since the claim, whatever was renewed: {oldest} ms");
+    settle(&*store, renewed, SUCCEEDED).await;
+    assert_eq!(told(&leases(&*store).await), [named("", "chat", 1), named("acme", "mail", 1)]);
 }
 
 pub async fn health_tells_the_stores_own_time(world: &dyn World) {

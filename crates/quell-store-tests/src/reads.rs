@@ -13,8 +13,8 @@ use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{Key, LaneKey};
 use quell_core::inspect::{
-    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
-    RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified,
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueLeases,
+    QueueStats, RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified,
 };
 use quell_core::lifecycle::{self, Change, RunState};
 use quell_core::store::Store;
@@ -78,6 +78,10 @@ read!(
     stats_as_listed() -> Vec<QueueStats>, Inspect::Stats, Stats
 );
 read!(
+    /// The leases of every queue that has any, in no particular order.
+    leases_as_listed() -> Vec<QueueLeases>, Inspect::Leases, Leases
+);
+read!(
     /// The equation against the rows.
     verify() -> Verified, Inspect::Verify, Verify
 );
@@ -93,6 +97,13 @@ read!(
 /// Totals of every queue, sorted by tenant and name.
 pub async fn stats(store: &dyn Store) -> Vec<QueueStats> {
     let mut rows = stats_as_listed(store).await;
+    rows.sort_by(|a, b| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
+    rows
+}
+
+/// The leases of every queue that has any, sorted by tenant and name.
+pub async fn leases(store: &dyn Store) -> Vec<QueueLeases> {
+    let mut rows = leases_as_listed(store).await;
     rows.sort_by(|a, b| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
     rows
 }

@@ -324,6 +324,7 @@ macro_rules! store_suite {
                 audit_is_listed_newest_first_page_by_page
                 a_cursor_that_makes_no_sense_does_no_harm
                 stats_count_each_tenants_queue_by_itself
+                leases_tell_the_oldest_holder_and_those_not_heard_of
                 health_tells_the_stores_own_time
                 the_description_says_how_much_an_acknowledgement_is_worth
                 reads_change_nothing

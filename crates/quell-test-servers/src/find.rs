@@ -1,4 +1,4 @@
-//! Where the server programs and the browser are, and what to install when they are not there.
+//! Where the server programs, the browser and the judge of alert rules are, and what to install when they are not there.
 //!
 //! Debian keeps PostgreSQL's server programs outside of `PATH`, one folder per major version, and PgBouncer in a
 //! folder that only root has in its `PATH`; the newest PostgreSQL is taken. The browser is Debian's Chromium, unless
@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm chromium chromium-driver";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm chromium chromium-driver prometheus";
 
 /// Which variables name a browser and its driver that are elsewhere.
 const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
@@ -29,6 +29,7 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("npm", find("npm", "npm", Vec::new())),
         ("chromium", chromium()),
         ("chromium-driver", chromedriver()),
+        ("prometheus", promtool()),
     ];
     found.into_iter().filter(|(_, program)| program.is_err()).map(|(package, _)| package).collect()
 }
@@ -65,6 +66,11 @@ pub fn browser() -> io::Result<(PathBuf, PathBuf)> {
         io::Error::new(io::ErrorKind::NotFound, text)
     };
     Ok((chromium().map_err(needed)?, chromedriver().map_err(needed)?))
+}
+
+/// What judges alert rules; it comes with Prometheus.
+pub fn promtool() -> io::Result<PathBuf> {
+    find("promtool", "Prometheus", Vec::new())
 }
 
 fn chromium() -> io::Result<PathBuf> {

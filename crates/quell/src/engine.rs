@@ -18,8 +18,8 @@ use quell_core::batch::{RunId, WorkerId};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{AppendPolicy, EventId, Invalid, LaneKey, NewEvent, NewEventId, Payload, QueueName};
 use quell_core::inspect::{
-    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
-    RunDetail, RunFilter, RunRow, Verified,
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueLeases,
+    QueueStats, RunDetail, RunFilter, RunRow, Verified,
 };
 use quell_core::store::{AppendRequest, Receipt, Store, SweepRequest, Swept};
 
@@ -32,6 +32,7 @@ use crate::incoming::{Incoming, Prepared};
 use crate::observe;
 use crate::open::{self, OpenError};
 use crate::outbound::Outbound;
+use crate::spans;
 
 /// The pauses before an unknown answer is asked about again; after the last the caller is told.
 pub(crate) const REPEAT_PAUSES: [Duration; 4] = [
@@ -101,6 +102,20 @@ pub enum EngineError {
     Invalid(#[from] Invalid),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl EngineError {
+    /// Its kind in one word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            EngineError::UnknownQueue { .. } => "unknown-queue",
+            EngineError::NoHandler { .. } => "no-handler",
+            EngineError::NotPulled { .. } => "not-pulled",
+            EngineError::BadHandler { .. } => "bad-handler",
+            EngineError::Invalid(_) => "invalid",
+            EngineError::Store(error) => error.kind.as_str(),
+        }
+    }
 }
 
 impl Engine {
@@ -209,7 +224,10 @@ impl Engine {
             new.push(self.with_policy(event, policy));
         }
         self.declare_for(&new).await?;
-        let receipts = self.append_resolved(&new).await?;
+        let span = spans::appending(&mut new);
+        let answer = self.append_resolved(&new).await;
+        span.told(answer.as_ref().err().map(|error| error.kind.as_str()));
+        let receipts = answer?;
         for (event, receipt) in new.iter().zip(&receipts) {
             observe::event_buffered(&event.lane, receipt);
         }
@@ -298,6 +316,14 @@ impl Engine {
     pub async fn stats(&self) -> StoreResult<Vec<QueueStats>> {
         match self.inspect(Inspect::Stats).await? {
             Inspected::Stats(stats) => Ok(stats),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// The leases of every queue that has any.
+    pub async fn leases(&self) -> StoreResult<Vec<QueueLeases>> {
+        match self.inspect(Inspect::Leases).await? {
+            Inspected::Leases(leases) => Ok(leases),
             other => Err(mixed_up(&other)),
         }
     }

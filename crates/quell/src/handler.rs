@@ -30,6 +30,7 @@ use quell_fetch::{Fetcher, Http};
 use crate::clock::{Chance, RealTime, Time};
 use crate::config::OnError;
 use crate::engine::Engine;
+use crate::trace::Trace;
 
 /// Code that handles batches. One value serves many runs at once.
 #[async_trait]
@@ -162,6 +163,8 @@ struct Shared {
     stopping: CancellationToken,
     interrupted: CancellationToken,
     known: Arc<Known>,
+    /// Of the run's span, where spans are recorded.
+    trace: Option<Trace>,
     backing: Option<Backing>,
 }
 
@@ -200,17 +203,22 @@ impl Run {
     /// and remember nothing.
     pub fn new(batch: Batch, stopping: CancellationToken) -> Self {
         let (interrupted, known) = (CancellationToken::new(), Arc::default());
-        Run(Arc::new(Shared { batch, stopping, interrupted, known, backing: None }))
+        Run(Arc::new(Shared { batch, stopping, interrupted, known, trace: None, backing: None }))
     }
 
     pub(crate) fn backed(
         batch: Batch,
         stopping: CancellationToken,
         known: Arc<Known>,
+        trace: Option<Trace>,
         backing: Backing,
     ) -> Self {
         let interrupted = CancellationToken::new();
-        Run(Arc::new(Shared { batch, stopping, interrupted, known, backing: Some(backing) }))
+        Run(Arc::new(Shared { batch, stopping, interrupted, known, trace, backing: Some(backing) }))
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.0.trace.as_ref()
     }
 
     pub(crate) fn backing(&self) -> Option<&Backing> {

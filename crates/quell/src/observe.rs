@@ -1,22 +1,30 @@
 //! The log events of the engine: fixed names, fixed fields, one function each.
 //!
+//! What is counted with them is described in `observe/table.rs`; what the store tells when somebody reads the numbers is
+//! `observe/store.rs`; names as labels are bounded by `observe/labels.rs`.
+//!
 //! People and programs search logs for these names, so they are written down once. Events that happen per event or per
 //! run are `debug`: at tens of thousands of runs a second nobody wants them unasked, and switched off they cost a check
 //! of one flag. What an operator must know is `info` or above.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+mod labels;
+mod store;
+mod table;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::error::StoreError;
 use quell_core::event::LaneKey;
-use quell_core::inspect::QueueStats;
 use quell_core::lane::Met;
 use quell_core::step::{RunEnd, WorkerState};
 use quell_core::store::{Receipt, Reclaimed, Swept};
-use quell_core::totals::Totals;
 
+use self::labels::QUEUES;
+pub use self::store::scrape;
+pub use self::table::{Kind, METRICS, Metric, describe};
+use crate::clock::{RealTime, Time};
 use crate::schedules::AppliedSchedules;
 use crate::sources::AppliedSources;
 
@@ -29,7 +37,7 @@ pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
         None if receipt.duplicate => "duplicate",
         None => "aside",
     };
-    metrics::counter!("quell_events_received_total", "queue" => label(lane.queue.as_str()), "met" => met)
+    metrics::counter!("quell_events_received_total", "queue" => QUEUES.of(lane.queue.as_str()), "met" => met)
         .increment(1);
     tracing::debug!(
         tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, event = %receipt.event_id, seq = receipt.seq,
@@ -38,7 +46,8 @@ pub fn event_buffered(lane: &LaneKey, receipt: &Receipt) {
 }
 
 pub fn lease_acquired(batch: &Batch, worker: &WorkerId) {
-    metrics::counter!("quell_runs_claimed_total", "queue" => label(batch.lane.queue.as_str())).increment(1);
+    metrics::counter!("quell_runs_claimed_total", "queue" => QUEUES.of(batch.lane.queue.as_str()))
+        .increment(1);
     tracing::debug!(
         tenant = %batch.lane.tenant, queue = %batch.lane.queue, key = %batch.lane.key, run = %batch.run_id,
         token = batch.token, worker = %worker.name, pid = worker.pid, attempt = batch.attempt,
@@ -61,7 +70,7 @@ pub fn lease_released(
         RunEnd::Lost(_) => "lost",
         RunEnd::GaveUp(_) => "unsettled",
     };
-    let queue = label(lane.queue.as_str());
+    let queue = QUEUES.of(lane.queue.as_str());
     metrics::counter!("quell_runs_ended_total", "queue" => queue, "end" => ended).increment(1);
     metrics::histogram!("quell_run_seconds", "queue" => queue).record(held.as_secs_f64());
     match end {
@@ -83,7 +92,7 @@ pub fn lease_released(
 /// A lease ran out and was taken back.
 pub fn lease_reclaimed(reclaimed: &Reclaimed) {
     let Reclaimed { lane, run_id, token, worker, claimed_at, state } = reclaimed;
-    metrics::counter!("quell_leases_reclaimed_total", "queue" => label(lane.queue.as_str())).increment(1);
+    metrics::counter!("quell_leases_reclaimed_total", "queue" => QUEUES.of(lane.queue.as_str())).increment(1);
     let (prior, prior_pid) = worker.as_ref().map_or(("", 0), |w| (w.name.as_str(), w.pid));
     tracing::warn!(
         tenant = %lane.tenant, queue = %lane.queue, key = %lane.key, run = %run_id, token, prior_worker = prior,
@@ -93,6 +102,11 @@ pub fn lease_reclaimed(reclaimed: &Reclaimed) {
 
 /// What the first sweep of a worker found; also written when it found nothing, so that its absence means something.
 pub fn startup_swept(worker: &WorkerId, swept: &[Reclaimed]) {
+    static FOUND: AtomicU64 = AtomicU64::new(0);
+    let found = FOUND.fetch_add(swept.len() as u64, Ordering::Relaxed) + swept.len() as u64;
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+    metrics::gauge!("quell_start_expired_leases").set(found as f64);
+    started();
     let list: Vec<String> = swept.iter().map(|r| format!("{} ({})", r.lane, r.run_id)).collect();
     tracing::info!(worker = %worker.name, pid = worker.pid, count = swept.len(), list = ?list, "startup.swept");
 }
@@ -138,47 +152,9 @@ pub fn schedules_applied(applied: &AppliedSchedules) {
     }
 }
 
-/// The store's totals of this moment, for whoever reads the numbers.
-pub fn totals(stats: &[QueueStats]) {
-    let mut sums: BTreeMap<&str, (Totals, u64, u64)> = BTreeMap::new();
-    for of in stats {
-        let sum = sums.entry(label(of.queue.as_str())).or_default();
-        sum.0 = sum.0.plus(&of.totals);
-        sum.1 += of.running;
-        sum.2 = sum.2.max(of.oldest_due_ms.unwrap_or(0));
-    }
-    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
-    for (queue, (totals, running, oldest)) in sums {
-        let set = |name: &'static str, value: u64| {
-            metrics::gauge!(name, "queue" => queue.to_owned()).set(value as f64)
-        };
-        set("quell_events_accepted", totals.accepted);
-        set("quell_events_succeeded", totals.succeeded);
-        set("quell_events_dead", totals.dead);
-        set("quell_events_discarded", totals.discarded);
-        set("quell_events_delayed", totals.delayed);
-        set("quell_events_buffered", totals.buffered);
-        set("quell_events_in_flight", totals.in_flight);
-        set("quell_lanes_running", running);
-        metrics::gauge!("quell_oldest_due_seconds", "queue" => queue.to_owned()).set(oldest as f64 / 1_000.0);
-    }
-}
-
-/// Queues that are counted by their own name. Without a configuration any name is a queue, and a label is for ever.
-const LABELS_MAX: usize = 100;
-
-/// A queue's name as a label: the first hundred have their own, all others are counted together.
-fn label(queue: &str) -> &'static str {
-    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(label) = known.get(queue) {
-        return label;
-    }
-    if known.len() >= LABELS_MAX {
-        return "other";
-    }
-    // A hundred short names live as long as the process.
-    let label: &'static str = Box::leak(queue.to_owned().into_boxed_str());
-    known.insert(label);
-    label
+/// This process begins to work, which is when it looks for what others left behind.
+fn started() {
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds stay below 2^53")]
+    let now = RealTime::new().wall().as_millis() as f64;
+    metrics::gauge!("quell_start_timestamp_seconds").set(now / 1_000.0);
 }

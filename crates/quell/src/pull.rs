@@ -19,6 +19,7 @@ use quell_core::store::{
 
 use crate::config::{HandlerSettings, QueueSettings};
 use crate::engine::{Engine, EngineError, resolved, unknown_queue};
+use crate::spans;
 
 /// What a holder elsewhere would like to work on.
 #[derive(Debug, Clone)]
@@ -85,7 +86,10 @@ impl Engine {
     }
 
     pub async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
-        self.store().claim(request).await
+        let (began, worker) = (spans::beginning(), request.worker.clone());
+        let answer = self.store().claim(request).await;
+        spans::claimed(began, &worker, &answer);
+        answer
     }
 
     /// Keeps a lease.

@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::handler::{Answer, Backing, Handler, Known, Run};
 use crate::heartbeat::Heartbeats;
+use crate::spans::Recorded;
+use crate::trace::Trace;
 
 /// A run and its driver, shared by the run's task and the heartbeat task.
 pub(crate) struct Running {
@@ -189,23 +191,28 @@ pub(crate) async fn drive(
     running: Arc<Running>,
     handler: Arc<dyn Handler>,
     batch: Batch,
+    mut span: Recorded,
 ) -> RunEnd {
-    let heartbeats = &around.heartbeats;
+    let (heartbeats, queue) = (&around.heartbeats, batch.lane.queue.clone());
     let mut batch = Some(batch);
     loop {
         match running.next_order(heartbeats).await {
             Order::Dispatch => {
                 let batch = batch.take().expect("a run is dispatched once");
-                let end = handle(&around, &running, &*handler, batch).await;
+                let end = handle(&around, &running, &*handler, batch, span.trace()).await;
+                span.handled(&end);
                 running.step(heartbeats, RunInput::HandlerEnded(end));
             }
-            Order::Settle(request) => {
+            Order::Settle(mut request) => {
+                let settling = span.settle(&queue, &mut request);
                 if let Some(answer) = settle(&around, &running, request).await {
+                    settling.told(answer.as_ref().err().map(|error| error.kind.as_str()));
                     running.step(heartbeats, RunInput::Settled(answer));
                 }
             }
             Order::End(end) => {
                 running.watch(heartbeats);
+                span.ended(&end);
                 return end;
             }
             // The handler ended by itself in the same moment.
@@ -220,6 +227,7 @@ async fn handle(
     running: &Arc<Running>,
     handler: &dyn Handler,
     batch: Batch,
+    trace: Option<Trace>,
 ) -> HandlerEnd {
     let (told, heartbeats) = (running.clone(), around.heartbeats.clone());
     let driver = Box::new(move |input| {
@@ -228,7 +236,7 @@ async fn handle(
     });
     let backing = Backing { engine: around.engine.clone(), driver };
     // A token of its own: stopping one run stops no other.
-    let run = Run::backed(batch, around.stopping.child_token(), running.known().clone(), backing);
+    let run = Run::backed(batch, around.stopping.child_token(), running.known().clone(), trace, backing);
     // Nothing of ours is shared with the handler's future, so nothing of ours can be left half-changed by its panic.
     let work = AssertUnwindSafe(async { handler.answer(&run).await }).catch_unwind();
     let mut work = pin!(work);

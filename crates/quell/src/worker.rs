@@ -38,6 +38,7 @@ use crate::observe;
 use crate::outbound::Outbound;
 use crate::presence::{self, Presence};
 use crate::running::{Running, Surroundings, drive};
+use crate::spans;
 
 /// Running handlers hear of what happens in the store at most this often; what each run makes of it is its driver's.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -461,7 +462,9 @@ impl Performer {
                 self.by_tenant(&mut request);
                 let until_idle = self.worker.settings.until_idle && self.live.is_empty();
                 self.call = Some(Box::pin(async move {
+                    let began = spans::beginning();
                     let mut answer = store.claim(request.clone()).await;
+                    spans::claimed(began, &request.worker, &answer);
                     if let (true, Ok(claimed)) = (until_idle, &mut answer) {
                         forget_schedules(&*store, &request, claimed).await;
                     }
@@ -517,7 +520,8 @@ impl Performer {
         let (task_of, worker) = (running.clone(), self.worker.id.clone());
         let task = self.runs.spawn(async move {
             let (lane, ticket) = (batch.lane.clone(), task_of.ticket());
-            let end = drive(around.clone(), task_of, handler, batch).await;
+            let span = spans::processing(&batch, &worker);
+            let end = drive(around.clone(), task_of, handler, batch, span).await;
             let held = around.heartbeats.now().since(sent);
             observe::lease_released(&lane, ticket, &worker, held, &end);
             end

@@ -14,7 +14,7 @@ use clap::Args;
 use quell::config::{DurationText, Flags, Settings};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::{ErrorKind, StoreError};
-use quell::quell_core::event::{EventId, LaneKey, NewEvent, NewEventId, Payload, SourceName};
+use quell::quell_core::event::{EventId, Headers, LaneKey, NewEvent, NewEventId, Payload, SourceName};
 use quell::quell_core::limits;
 use quell::quell_core::store::{AppendRequest, Receipt};
 use quell::quell_core::window::WindowPolicy;
@@ -76,6 +76,9 @@ pub(crate) struct SendArgs {
     form: Form,
 }
 
+/// What the W3C's *Trace Context* asks everybody to pass on of a `tracestate`; longer ones are left out.
+const TRACE_MAX: usize = 512;
+
 /// What an event may wish for itself; with `--bulk`, what lines without wishes of their own get.
 #[derive(Debug, Clone, Args)]
 struct Wishes {
@@ -97,6 +100,15 @@ struct Wishes {
     source: Option<SourceName>,
 }
 
+/// The trace that this command is part of, as whoever started it says: its events belong to it.
+fn trace() -> Headers {
+    let value =
+        |name: &str| std::env::var(name.to_ascii_uppercase()).ok().filter(|value| value.len() <= TRACE_MAX);
+    let kept =
+        ["traceparent", "tracestate"].into_iter().filter_map(|name| Some((name.to_owned(), value(name)?)));
+    kept.filter(|(_, value)| value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())).collect()
+}
+
 fn source_name(text: &str) -> Result<SourceName, String> {
     SourceName::new(text).map_err(|problem| problem.to_string())
 }
@@ -109,6 +121,7 @@ impl Wishes {
             window: self.window,
             only_if_idle: self.only_if_idle,
             source: self.source.clone(),
+            headers: trace(),
             ..Incoming::to(lane, payload)
         }
     }

@@ -28,5 +28,6 @@ mod sources;
 mod stopping;
 mod stores;
 mod support;
+mod telemetry;
 mod together;
 mod waiting;

@@ -60,8 +60,8 @@ impl Folder {
         let mut command = Command::new(program);
         command.current_dir(&self.path).env("USER", "tester");
         for (name, _) in std::env::vars_os() {
-            let ours = name.to_string_lossy().starts_with("QUELL_");
-            if ours
+            let text = name.to_string_lossy();
+            if ["QUELL_", "OTEL_", "TRACE"].iter().any(|ours| text.starts_with(ours))
                 || ["DATABASE_URL", "REDIS_URL", "RUST_LOG", "NO_COLOR", "PORT"].iter().any(|n| name == *n)
             {
                 command.env_remove(name);
@@ -93,11 +93,16 @@ impl Folder {
 
     /// Starts a command that stays.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
+        self.start_with(args, &[])
+    }
+
+    /// The same with variables of its own.
+    pub(crate) fn start_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Process {
         // Whoever runs the tests may ignore a hang-up, as `nohup` does, and children would inherit that.
         let mut command = self.program("env");
         command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_quell")).args(args);
         // Every server of a test has a port of its own.
-        command.env("QUELL_LISTEN", "127.0.0.1:0");
+        command.env("QUELL_LISTEN", "127.0.0.1:0").envs(variables.iter().copied());
         Process::start(command)
     }
 

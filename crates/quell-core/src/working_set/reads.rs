@@ -8,8 +8,8 @@ use crate::audit::AuditRecord;
 use crate::clock::Timestamp;
 use crate::event::{Event, LaneKey, QueueName, Tenant};
 use crate::inspect::{
-    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueStats,
-    RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified, Waiting,
+    AuditFilter, EventPlace, Health, Inspect, Inspected, LaneDetail, LaneFilter, LaneRow, Page, QueueLeases,
+    QueueStats, RunDetail, RunFilter, RunRow, SourceFilter, SourceRow, Verified, Waiting,
 };
 use crate::lifecycle::RunState;
 use crate::limits;
@@ -37,6 +37,7 @@ impl WorkingSet {
             Inspect::Sources(filter) => Inspected::Sources(self.source_rows(now, &filter)),
             Inspect::Audit(filter) => Inspected::Audit(self.audit_rows(&filter)),
             Inspect::Stats => Inspected::Stats(self.stats(now)),
+            Inspect::Leases => Inspected::Leases(self.leases(now)),
             Inspect::Verify => Inspected::Verify(self.verify()),
             Inspect::Health => Inspected::Health(Health {
                 description,
@@ -195,6 +196,15 @@ impl WorkingSet {
             .filter(|r| filter.run.is_none() || filter.run == r.run)
             .cloned();
         page(rows, filter.cursor.as_deref(), filter.limit)
+    }
+
+    fn leases(&self, now: Timestamp) -> Vec<QueueLeases> {
+        let of_queue = |(tenant, queue): &(Tenant, QueueName)| {
+            let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
+            let lanes = self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| &l.lane);
+            QueueLeases::of((tenant, queue), now, lanes)
+        };
+        self.queues.keys().filter_map(of_queue).collect()
     }
 
     fn stats(&self, now: Timestamp) -> Vec<QueueStats> {

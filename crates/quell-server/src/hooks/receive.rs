@@ -13,7 +13,7 @@ use quell::quell_core::store::Receipt;
 use quell::webhook::{Because, Delivery, Found, Handshake, Item, Reading, Refusal};
 use quell::{Engine, Incoming};
 
-use crate::append::too_much;
+use crate::append::{kept_headers, too_much};
 use crate::error::Problem;
 
 /// Header fields that are never kept, whatever the scheme says.
@@ -130,7 +130,7 @@ pub(super) async fn take(
     for item in items {
         match item {
             Item::Ignored(why) => ignored.push(why),
-            Item::Event(found) => match incoming(endpoint, found, anew) {
+            Item::Event(found) => match incoming(endpoint, delivery.headers, found, anew) {
                 Ok(event) => events.push(event),
                 Err(invalid) => {
                     let refusal = Refusal::new(Because::Unusable, invalid.to_string());
@@ -145,7 +145,12 @@ pub(super) async fn take(
     }
 }
 
-fn incoming(endpoint: &ReadyEndpoint, found: Found, anew: Option<&str>) -> Result<Incoming, Invalid> {
+fn incoming(
+    endpoint: &ReadyEndpoint,
+    sent: &HeaderMap,
+    found: Found,
+    anew: Option<&str>,
+) -> Result<Incoming, Invalid> {
     let settings = &endpoint.settings;
     let lane = LaneKey::new(settings.queue.clone(), Key::new(&found.key)?).of(settings.tenant.clone());
     let payload = Payload::from_json(found.payload.as_bytes())?;
@@ -154,7 +159,8 @@ fn incoming(endpoint: &ReadyEndpoint, found: Found, anew: Option<&str>) -> Resul
         (Some(id), None) => Some(EventId::new(id)?),
         (None, _) => None,
     };
-    Ok(Incoming { id, headers: found.headers.into_iter().collect(), ..Incoming::to(lane, payload) })
+    let headers = kept_headers(sent).into_iter().chain(found.headers).collect();
+    Ok(Incoming { id, headers, ..Incoming::to(lane, payload) })
 }
 
 /// The id and what makes it new; of a long one the beginning.

@@ -13,7 +13,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::Event;
 use quell_core::inspect::RunLinks;
 use quell_core::inspect::{
-    AuditFilter, LaneDetail, LaneFilter, LaneRow, RunFilter, RunRow, SourceFilter, SourceRow,
+    AuditFilter, LaneDetail, LaneFilter, LaneRow, QueueLeases, RunFilter, RunRow, SourceFilter, SourceRow,
 };
 use quell_core::store::{
     Appended, Claimed, Controlled, Extended, Held, HoldAnswer, Reclaimed, Settled, SourceAnswer, StepAnswer,
@@ -21,7 +21,7 @@ use quell_core::store::{
 };
 
 use crate::reads::{
-    TOLERANCE, all_lanes, all_runs, lane_detail, run_detail, source_page, stats, trail, verify,
+    TOLERANCE, all_lanes, all_runs, lane_detail, leases, run_detail, source_page, stats, trail, verify,
 };
 
 /// The pairs so far.
@@ -337,6 +337,10 @@ impl Compare {
             assert_eq!(facts(s), facts(m));
             assert_eq!(s.oldest_due_ms.is_some(), m.oldest_due_ms.is_some(), "{s:?} {m:?}");
         }
+        let names =
+            |rows: Vec<QueueLeases>| -> Vec<_> { rows.into_iter().map(|l| (l.tenant, l.queue)).collect() };
+        let (s, m) = (names(leases(subject).await), names(leases(model).await));
+        assert_eq!(s, m, "queues with leases");
         let (s, m) = (verify(subject).await, verify(model).await);
         assert_eq!((s.queues, s.events, s.problems), (m.queues, m.events, m.problems));
     }

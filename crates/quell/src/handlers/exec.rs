@@ -1,8 +1,8 @@
 //! The handler `exec`: a program is started for each batch.
 //!
 //! The envelope goes to its standard input; the arguments are fixed by the configuration and no shell is involved, so
-//! nothing of an event is ever interpreted. The program sees an allow-list of our environment and the `QUELL_…`
-//! variables of its run. Exit code 0 is succeeded, 65 failed, anything else, a signal or the time limit is tried again
+//! nothing of an event is ever interpreted. The program sees an allow-list of our environment, the `QUELL_…`
+//! variables of its run, and in `TRACEPARENT` and `TRACESTATE` the trace that it belongs to. Exit code 0 is succeeded, 65 failed, anything else, a signal or the time limit is tried again
 //! (the lists are settings). The end of stderr is the error text; a last line of stdout that is a JSON object is the report
 //! (`report.rs`).
 //!
@@ -32,6 +32,7 @@ use quell_core::outcome::{Outcome, keep_tail};
 use super::report;
 use crate::config::{DurationText, ExecSettings};
 use crate::handler::{Handler, Run};
+use crate::trace::Trace;
 
 /// Between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
@@ -65,6 +66,7 @@ impl Exec {
 
     fn command(&self, run: &Run) -> CommandWrap {
         let (program, arguments) = self.settings.argv.split_first().expect("checked when settings were made");
+        let trace = Trace::for_handler(run);
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -79,6 +81,8 @@ impl Exec {
             .env("QUELL_REVISION", run.revision().to_string())
             .env("QUELL_FIRED_BY", run.fired_by().as_str())
             .env("QUELL_EVENTS", run.events().len().to_string())
+            .env("TRACEPARENT", &trace.parent)
+            .envs(trace.state.filter(|state| !state.contains('\0')).map(|state| ("TRACESTATE", state)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

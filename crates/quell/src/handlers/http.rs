@@ -25,13 +25,13 @@ use quell_core::source::{FaultKind, SourceFault};
 use quell_fetch::{Call, CallError, Excess, Http, Reply, retry_after};
 use quell_webhook::{ID, SIGNATURE, Scheme, Secret, Standard, TIMESTAMP};
 
-use super::trace::{self, Trace};
 use super::{HandlerError, report};
 pub use crate::config::PushSettings;
 use crate::config::SecretSource;
 use crate::handler::{Handler, Run};
 use crate::outbound::Outbound;
 use crate::secrets::{self, SecretError};
+use crate::trace::{self, Trace};
 
 pub const RUN: &str = "quell-run";
 pub const QUEUE: &str = "quell-queue";
@@ -88,7 +88,7 @@ impl Push {
     }
 
     fn headers(&self, run: &Run, body: &[u8]) -> HeaderMap {
-        let (batch, trace) = (run.batch(), Trace::of(run.events(), || run.draw()));
+        let (batch, trace) = (run.batch(), Trace::for_handler(run));
         let encoded = |text: &str| utf8_percent_encode(text, UNRESERVED).to_string();
         let (id, now) =
             (format!("{}-{}", run.run_id(), run.revision()), run.wall().as_millis().div_euclid(1000));

@@ -8,7 +8,6 @@ pub mod exec;
 pub mod http;
 pub mod log;
 mod report;
-mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

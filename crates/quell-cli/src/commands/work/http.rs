@@ -43,6 +43,7 @@ impl Http {
         };
         // What is counted before anybody asks for it is counted, too.
         quell_server::recorder().map_err(|e| Failure::new(failure::FAILED, format!("metrics: {e}")))?;
+        quell::observe::describe(quell_chat::METRICS);
         Server::bind(engine.clone(), options).await.map(Http).map_err(refused)
     }
 

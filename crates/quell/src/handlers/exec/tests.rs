@@ -119,6 +119,7 @@ async fn the_environment_is_an_allow_list_and_the_run() {
         assert!(text.lines().any(|l| l.trim_start_matches("exit code 1: ") == line), "{line} in {text}");
     }
     assert!(!text.contains("canary") && !text.contains("NOT_SET"), "{text}");
+    assert!(text.contains("\nTRACEPARENT=00-"), "where nobody began a trace, one is begun: {text}");
 }
 
 #[tokio::test]

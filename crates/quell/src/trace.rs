@@ -1,30 +1,47 @@
-//! The trace that a request belongs to, as the W3C's *Trace Context* writes it in `traceparent` and `tracestate`.
+//! The trace that something belongs to, as the W3C's *Trace Context* writes it in `traceparent` and `tracestate`.
 //!
-//! Events keep these headers from whoever sent them. A batch may come from many traces and a request can only belong to
-//! one: it continues that of its newest event which has one. Where nobody began a trace one is begun, so that what the
-//! receiver does can be found by the run.
+//! Events keep these headers from whoever sent them; what is recorded of their path is `spans.rs`. Whoever handles a batch is
+//! told a trace, too: that of the run's span where spans are recorded. Where none are, a batch may come from many traces
+//! and a request can only belong to one: it continues that of its newest event which has one. Where nobody began a trace one
+//! is begun, so that what the receiver does can be found by the run.
 
-use quell_core::event::Event;
+use quell_core::event::{Event, Headers};
+
+use crate::handler::Run;
 
 /// The header that names the trace, the caller and whether the trace is recorded.
-pub(super) const PARENT: &str = "traceparent";
+pub(crate) const PARENT: &str = "traceparent";
 /// What the tracing systems on the way have added to it.
-pub(super) const STATE: &str = "tracestate";
+pub(crate) const STATE: &str = "tracestate";
 
 /// What is sent along.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trace {
-    pub(super) parent: String,
-    pub(super) state: Option<String>,
+pub(crate) struct Trace {
+    pub(crate) parent: String,
+    pub(crate) state: Option<String>,
 }
 
 impl Trace {
+    /// What whoever handles this run is told.
+    pub(crate) fn for_handler(run: &Run) -> Trace {
+        run.trace().cloned().unwrap_or_else(|| Trace::of(run.events(), || run.draw()))
+    }
+
+    /// Puts it in the place of what is there.
+    pub(crate) fn write(&self, headers: &mut Headers) {
+        headers.insert(PARENT.to_owned(), self.parent.clone());
+        match &self.state {
+            Some(state) => headers.insert(STATE.to_owned(), state.clone()),
+            None => headers.remove(STATE),
+        };
+    }
+
     /// Continues the trace of the newest event that has one, or begins one that is to be recorded.
-    pub(super) fn of(events: &[Event], mut draw: impl FnMut() -> u64) -> Trace {
+    pub(crate) fn of(events: &[Event], mut draw: impl FnMut() -> u64) -> Trace {
         // A number of zeros alone means that there is none.
         let span = draw().max(1);
         let known = events.iter().rev().find_map(|event| {
-            let (trace, flags) = parts(event.headers.get(PARENT)?)?;
+            let Parts { trace, flags, .. } = Parts::read(event.headers.get(PARENT)?)?;
             let state = event.headers.get(STATE).cloned();
             Some(Trace { parent: format!("00-{trace}-{span:016x}-{flags}"), state })
         });
@@ -35,14 +52,23 @@ impl Trace {
     }
 }
 
-/// Trace id and flags. A later version may have more fields behind those that are known.
-fn parts(parent: &str) -> Option<(&str, &str)> {
-    let mut fields = parent.trim().split('-');
-    let version = hex(fields.next()?, 2).filter(|version| *version != "ff")?;
-    let trace = hex(fields.next()?, 32).filter(|id| !zeros(id))?;
-    hex(fields.next()?, 16).filter(|id| !zeros(id))?;
-    let flags = hex(fields.next()?, 2)?;
-    (version != "00" || fields.next().is_none()).then_some((trace, flags))
+/// A `traceparent`, read.
+pub(crate) struct Parts<'a> {
+    pub(crate) trace: &'a str,
+    pub(crate) span: &'a str,
+    pub(crate) flags: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// A later version may have more fields behind those that are known.
+    pub(crate) fn read(parent: &'a str) -> Option<Self> {
+        let mut fields = parent.trim().split('-');
+        let version = hex(fields.next()?, 2).filter(|version| *version != "ff")?;
+        let trace = hex(fields.next()?, 32).filter(|id| !zeros(id))?;
+        let span = hex(fields.next()?, 16).filter(|id| !zeros(id))?;
+        let flags = hex(fields.next()?, 2)?;
+        (version != "00" || fields.next().is_none()).then_some(Parts { trace, span, flags })
+    }
 }
 
 /// Only small letters: the standard says so, and some receivers compare bytes.
