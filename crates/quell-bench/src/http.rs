@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// Events per second of so many connections that each send one event after the other.
-    async fn append(&self, first: usize, each: usize) -> anyhow::Result<f64> {
+    pub(crate) async fn append(&self, first: usize, each: usize) -> anyhow::Result<f64> {
         let mut connections = Vec::with_capacity(CALLERS);
         for _ in 0..CALLERS {
             connections.push(Connection::open(&self.address).await?);
@@ -174,7 +174,7 @@ impl Server {
     }
 
     /// Lanes that wait for a day.
-    async fn fill(&self, lanes: usize) -> anyhow::Result<()> {
+    pub(crate) async fn fill(&self, lanes: usize) -> anyhow::Result<()> {
         let mut connection = Connection::open(&self.address).await?;
         for start in (0..lanes).step_by(crate::BULK) {
             let events: Vec<_> = (start..(start + crate::BULK).min(lanes))
@@ -236,8 +236,18 @@ impl Connection {
         self.request("/v1/queues/bench/events", &body, 202).await
     }
 
+    /// What the dashboard's script fetches of a page.
+    pub(crate) async fn look(&mut self, page: &str) -> anyhow::Result<()> {
+        let asked = format!("GET {page} HTTP/1.1\r\nHost: localhost\r\nHX-Request: true\r\n\r\n");
+        self.exchange(&asked, 200).await
+    }
+
     pub(crate) async fn request(&mut self, path: &str, body: &str, wanted: u16) -> anyhow::Result<()> {
-        self.stream.write_all(request(path, body).as_bytes()).await?;
+        self.exchange(&request(path, body), wanted).await
+    }
+
+    async fn exchange(&mut self, asked: &str, wanted: u16) -> anyhow::Result<()> {
+        self.stream.write_all(asked.as_bytes()).await?;
         self.read.clear();
         let head = loop {
             anyhow::ensure!(

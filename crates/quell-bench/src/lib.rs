@@ -15,6 +15,7 @@
 //! | `processes` | drain by one, two and four worker processes |
 //! | `held` | PostgreSQL: claims while another session holds a transaction open |
 //! | `http` | the appends of `jobs` through a server of its own, its acknowledgements at half that load, and its memory |
+//! | `dashboard` | appends through a server with very many waiting lanes, alone and with ten live clients of the dashboard |
 //! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
 //! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
 //! | `chat` | bursts of webhooks from many customers into a server with a chat: one reply each, in order; times and memory |
@@ -34,6 +35,7 @@ use tokio::task::JoinHandle;
 mod bloat;
 mod burst;
 mod chat;
+mod dashboard;
 mod held;
 mod hook;
 mod http;
@@ -62,7 +64,7 @@ pub struct Options {
     pub sizes: Sizes,
     /// Starts a worker process that calls [`work`]; without it, `processes` is left out.
     pub worker: Option<Program>,
-    /// The program whose `serve` is measured; without it, `http` and `chat` are left out.
+    /// The program whose `serve` is measured; without it, `http`, `dashboard` and `chat` are left out.
     pub server: Option<Program>,
 }
 
@@ -126,7 +128,7 @@ impl Default for Sizes {
     }
 }
 
-pub const WORKLOADS: [&str; 13] = [
+pub const WORKLOADS: [&str; 14] = [
     "jobs",
     "keyed",
     "burst",
@@ -135,6 +137,7 @@ pub const WORKLOADS: [&str; 13] = [
     "waiting",
     "processes",
     "http",
+    "dashboard",
     "hook",
     "ingest",
     "chat",
@@ -262,7 +265,7 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "processes" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
-        "http" | "chat" if options.server.is_none() => {
+        "http" | "dashboard" | "chat" if options.server.is_none() => {
             Some("there is no program to start as a server".to_owned())
         }
         _ => None,
@@ -311,6 +314,13 @@ async fn workload(
         "http" => {
             tell(&format!("http: append through a server, {} lanes that wait", n(sizes.http_lanes)));
             http::run(fresh, sizes, options.server.as_ref()).await
+        }
+        "dashboard" => {
+            tell(&format!(
+                "dashboard: append beside {} lanes that wait and ten live clients",
+                n(sizes.waiting)
+            ));
+            dashboard::run(fresh, sizes, options.server.as_ref()).await
         }
         "hook" => {
             tell(&format!("hook: {} hook events, one after the other", n(sizes.hooks)));

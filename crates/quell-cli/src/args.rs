@@ -108,6 +108,9 @@ pub(crate) struct ByHand {
     /// Who does this, for the audit trail; default user@host
     #[arg(long, value_name = "NAME")]
     pub(crate) actor: Option<String>,
+    /// Why, for the audit trail: one sentence
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }
 
 /// For commands that list.
@@ -145,6 +148,8 @@ pub(crate) enum Command {
     Dead(commands::dead::DeadArgs),
     /// Who changed what, newest first
     Audit(commands::audit::AuditArgs),
+    /// A live view in the terminal: totals, rates, lanes with the reason they wait; keys act on them
+    Top(commands::top::TopArgs),
     /// Show what happens, as it happens
     Tail(commands::tail::TailArgs),
     /// What webhooks have brought, why it was refused, and taking it in again

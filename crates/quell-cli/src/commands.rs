@@ -33,6 +33,7 @@ pub(crate) mod sources;
 pub(crate) mod store;
 pub(crate) mod tail;
 pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod trigger;
 pub(crate) mod work;
 
@@ -57,6 +58,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Schedules(args) => schedules::run(args, global).await,
         Command::Sources(args) => sources::run(args, global).await,
         Command::Token(args) => token::run(args, global).await,
+        Command::Top(args) => top::run(args, global).await,
         Command::Tail(args) => tail::run(&args, global).await,
         Command::Deliveries(args) => deliveries::run(args, global).await,
         Command::Trigger(args) => trigger::run(args, global).await,

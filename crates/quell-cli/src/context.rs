@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quell::config::{Config, Env, Flags, Origin, Settings, SettingsInput, SourceText, StoreKind};
+use quell::quell_core::audit::signed;
 use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{Key, LaneKey, QueueName, Tenant};
 use quell::quell_core::inspect::{Page, RunDetail};
 use quell::{Engine, EngineError};
 
-use crate::args::Global;
+use crate::args::{ByHand, Global};
 use crate::failure::{self, Failure};
 
 /// The name of the configuration file in the working folder.
@@ -160,13 +161,14 @@ pub(crate) fn unknown_lane(lane: &LaneKey) -> Failure {
         .help("it never had an event, or its history is older than the retention")
 }
 
-/// Who does something by hand, for the audit trail.
-pub(crate) fn actor(given: Option<String>) -> String {
-    given.unwrap_or_else(|| {
+/// Who does something by hand, and why if they say so, for the audit trail.
+pub(crate) fn actor(by: &ByHand) -> String {
+    let who = by.actor.clone().unwrap_or_else(|| {
         let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
         let user = user.ok().filter(|name| !name.is_empty()).unwrap_or_else(user_number);
         format!("{user}@{} (cli)", quell::clock::host_name())
-    })
+    });
+    signed(&who, by.reason.as_deref())
 }
 
 #[cfg(unix)]

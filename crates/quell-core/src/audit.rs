@@ -11,6 +11,7 @@ use crate::batch::{RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::event::{Key, QueueName, Tenant};
 use crate::lifecycle::{Change, RunState};
+use crate::limits;
 use crate::outcome::VerdictKind;
 
 /// What changed, as `lane.rs` decides it; the store adds when, where and by whom.
@@ -59,6 +60,80 @@ pub struct AuditRecord {
     pub other_run: Option<RunId>,
     /// What the holder said, when the change was made by its word.
     pub verdict: Option<VerdictKind>,
-    /// The operator, for changes made by hand.
+    /// The operator, for changes made by hand, and behind a colon the reason that was given: see [`signed`].
     pub actor: Option<String>,
+}
+
+impl AuditRecord {
+    /// The operator's name alone.
+    pub fn who(&self) -> Option<&str> {
+        self.actor.as_deref().map(|actor| actor.split_once(REASON).map_or(actor, |(who, _)| who))
+    }
+
+    /// Why the operator did it, if they said so.
+    pub fn reason(&self) -> Option<&str> {
+        self.actor.as_deref()?.split_once(REASON).map(|(_, reason)| reason)
+    }
+}
+
+/// Between the operator and the reason.
+const REASON: &str = ": ";
+
+/// How an operator is named who says why: `token:ops: the printer is back`.
+///
+/// Everything that tells who did something, such as who paused a lane, then tells the reason with it. It is one line, cut to
+/// [`limits::REASON_CHARS_MAX`]. A name never has the separator in it, so that the two can be told apart again.
+pub fn signed(actor: &str, reason: Option<&str>) -> String {
+    let one_line = |text: &str| -> String {
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+    };
+    let actor = actor.replace(REASON, ":");
+    match reason.map(one_line).filter(|reason| !reason.is_empty()) {
+        Some(reason) => actor + REASON + &reason.chars().take(limits::REASON_CHARS_MAX).collect::<String>(),
+        None => actor,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(actor: &str) -> (Option<String>, Option<String>) {
+        let queue = QueueName::new("q").unwrap();
+        let record = AuditRecord {
+            id: 1,
+            at: Timestamp::from_millis(0),
+            tenant: Tenant::none(),
+            queue,
+            key: None,
+            run: None,
+            change: Change::Flushed,
+            from: None,
+            to: None,
+            attempt: 0,
+            token: 0,
+            worker: None,
+            prior_worker: None,
+            upto_seq: 0,
+            next_at: None,
+            other_run: None,
+            verdict: None,
+            actor: Some(actor.to_owned()),
+        };
+        (record.who().map(str::to_owned), record.reason().map(str::to_owned))
+    }
+
+    #[test]
+    fn who_and_why_are_told_apart_again() {
+        let both = |who: &str, why: &str| (Some(who.to_owned()), Some(why.to_owned()));
+        assert_eq!(
+            parts(&signed("token:ops", Some("the printer: is back"))),
+            both("token:ops", "the printer: is back")
+        );
+        assert_eq!(parts(&signed("ada: the first", Some("x"))), both("ada:the first", "x"));
+        assert_eq!(signed("ada", Some(" \n ")), "ada");
+        assert_eq!(signed("ada", Some("two\nlines\u{7}")), "ada: two lines");
+        assert_eq!(parts(&signed("ada", None)), (Some("ada".to_owned()), None));
+        assert_eq!(signed("a", Some(&"ü".repeat(9_000))).chars().count(), limits::REASON_CHARS_MAX + 3);
+    }
 }

@@ -14,7 +14,7 @@ use crate::schedule::ScheduleRow;
 use crate::source::{Because, Breaker, Readiness, Source, SourceRules, Standing};
 use crate::store::{Description, StepRow};
 use crate::totals::Totals;
-use crate::window::FiredBy;
+use crate::window::{FiredBy, OpenWindow};
 
 /// A read.
 #[derive(Debug, Clone)]
@@ -184,8 +184,91 @@ pub struct LaneRow {
     pub claimed_at: Option<Timestamp>,
     pub lease_until: Option<Timestamp>,
     pub updated_at: Timestamp,
+    /// When the oldest event arrived that it still has to do something with.
+    pub since: Option<Timestamp>,
+    /// The window that collects, if one does.
+    pub window: Option<WindowMarks>,
+    /// The first of the reasons for which it waits, as a word.
+    pub reason: Reason,
     /// Why it waits, in one sentence.
     pub why: String,
+}
+
+/// The moments of an open window, to draw how far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct WindowMarks {
+    pub opened_at: Timestamp,
+    /// The latest event: with it the quiet period began anew.
+    pub latest_at: Timestamp,
+    pub due_at: Timestamp,
+    pub due_by: FiredBy,
+    pub capped_at: Timestamp,
+}
+
+impl WindowMarks {
+    fn of(window: &OpenWindow) -> Self {
+        let (due_at, due_by) = window.due();
+        let OpenWindow { first_at, latest_at, .. } = *window;
+        WindowMarks { opened_at: first_at, latest_at, due_at, due_by, capped_at: window.capped_at() }
+    }
+}
+
+/// What a lane waits for, as one word: the first that its sentence names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum Reason {
+    /// Its run: a worker has it.
+    Running,
+    /// The next claim, which takes it back: its lease has run out.
+    Expired,
+    /// Somebody who redrives the failed run that blocks it, or resumes the lane.
+    Blocked,
+    /// Somebody who resumes it.
+    Paused,
+    /// Somebody who resumes its queue.
+    QueuePaused,
+    /// Its source.
+    Source,
+    /// The end of its backoff.
+    Backoff,
+    /// The end of its window.
+    Window,
+    /// A worker: it is due.
+    Due,
+    /// Nothing.
+    Idle,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 10] = [
+        Reason::Running,
+        Reason::Expired,
+        Reason::Blocked,
+        Reason::Paused,
+        Reason::QueuePaused,
+        Reason::Source,
+        Reason::Backoff,
+        Reason::Window,
+        Reason::Due,
+        Reason::Idle,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Running => "running",
+            Reason::Expired => "expired",
+            Reason::Blocked => "blocked",
+            Reason::Paused => "paused",
+            Reason::QueuePaused => "queue_paused",
+            Reason::Source => "source",
+            Reason::Backoff => "backoff",
+            Reason::Window => "window",
+            Reason::Due => "due",
+            Reason::Idle => "idle",
+        }
+    }
 }
 
 /// One lane in full.
@@ -280,6 +363,33 @@ impl Waiting {
             lease_until: running.map(|c| c.lease_until),
             expired: lane.attention(now) == Attention::Expired,
             source: source.and_then(|source| WaitingForSource::of(lane, now, source)),
+        }
+    }
+
+    /// The first of the reasons.
+    pub fn reason(&self, now: Timestamp) -> Reason {
+        match self {
+            _ if self.held_by.is_some() && self.expired => Reason::Expired,
+            _ if self.held_by.is_some() => Reason::Running,
+            _ if self.blocked_by.is_some() => Reason::Blocked,
+            _ if self.lane_paused_by.is_some() => Reason::Paused,
+            _ if self.queue_paused_by.is_some() => Reason::QueuePaused,
+            _ if self.source.is_some() => Reason::Source,
+            Waiting { again_at: Some(at), .. } => {
+                if *at > now {
+                    Reason::Backoff
+                } else {
+                    Reason::Due
+                }
+            }
+            Waiting { due_at: Some(at), .. } => {
+                if *at > now {
+                    Reason::Window
+                } else {
+                    Reason::Due
+                }
+            }
+            _ => Reason::Idle,
         }
     }
 
@@ -554,6 +664,9 @@ impl LaneRow {
             claimed_at: running.map(|c| c.claimed_at),
             lease_until: waiting.lease_until,
             updated_at: lane.updated_at,
+            since: lane.fixed_runs().map(|c| c.first_at).chain(lane.open.map(|o| o.window.first_at)).min(),
+            window: lane.open.map(|open| WindowMarks::of(&open.window)),
+            reason: waiting.reason(now),
             why: waiting.sentence(now),
         }
     }
@@ -646,7 +759,20 @@ pub struct Health {
     /// Named facts: file sizes, settings, counts.
     pub facts: Vec<(String, String)>,
     /// What an operator should look at; empty when all is well.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Concern>,
+}
+
+/// Something about a store that an operator should look at, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Concern {
+    pub text: String,
+    pub fix: String,
+}
+
+impl Concern {
+    pub fn new(text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Concern { text: text.into(), fix: fix.into() }
+    }
 }
 
 #[cfg(test)]
@@ -679,7 +805,19 @@ mod tests {
             Waiting::of(&lane, at(1_000), None, None).sentence(at(1_000)),
             "buffered 2, due in 1.8s (quiet), at the latest in 9.0s"
         );
+        let key = LaneKey::new(QueueName::new("q").unwrap(), Key::new("k").unwrap());
+        let row = LaneRow::of(&lane, &key, at(1_000), None, None);
+        let marks = WindowMarks {
+            opened_at: at(0),
+            latest_at: at(800),
+            due_at: at(2_800),
+            due_by: FiredBy::Quiet,
+            capped_at: at(10_000),
+        };
+        assert_eq!((row.reason, row.window, row.since), (Reason::Window, Some(marks), Some(at(0))));
+        assert_eq!(LaneRow::of(&lane, &key, at(3_000), None, None).reason, Reason::Due);
         lane.pause(at(1_000), "ada");
+        assert_eq!(LaneRow::of(&lane, &key, at(3_000), None, None).reason, Reason::Paused);
         assert!(
             Waiting::of(&lane, at(5_000), None, None)
                 .sentence(at(5_000))

@@ -12,6 +12,7 @@ pub mod copy;
 pub mod cron;
 pub mod error;
 pub mod event;
+pub mod fingerprint;
 pub mod inspect;
 pub mod keys;
 pub mod lane;

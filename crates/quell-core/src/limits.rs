@@ -170,6 +170,13 @@ pub const STORE_QUEUE_MAX: usize = 16_384;
 pub const CONCURRENCY_DEFAULT: usize = 20;
 pub const CONCURRENCY_MAX: usize = 4_096;
 
+/// What an operator says of why: a sentence, kept with every record of the action.
+pub const REASON_CHARS_MAX: usize = 200;
+/// The beginning of an error that tells what kind of error it is; what follows is mostly a trace.
+pub const FINGERPRINT_CHARS_LOOKED: usize = 512;
+/// What is kept of it for people to read.
+pub const FINGERPRINT_CHARS_MAX: usize = 200;
+
 /// JavaScript and many JSON readers keep integers exactly only below this; sequence numbers and tokens stay under it.
 pub const NUMBER_MAX: u64 = 1 << 53;
 

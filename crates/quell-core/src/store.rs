@@ -570,6 +570,8 @@ pub struct Redrive {
     pub run: RunId,
     /// Only these; none means all of the run.
     pub events: Vec<EventId>,
+    /// New payloads for some of them, in the same transaction: nobody works with the old ones in between.
+    pub edits: Vec<(EventId, Payload)>,
     pub to: RedriveTo,
     /// Forget the steps of the old run.
     pub fresh: bool,
@@ -885,6 +887,12 @@ pub fn too_large_to_redrive(run: RunId, events: u64) -> StoreError {
          of its events"
     );
     StoreError::new(ErrorKind::Limit, detail)
+}
+
+/// The answer to a redrive that would change an event which does not go back with it.
+pub fn edits_another(run: RunId, id: &EventId) -> StoreError {
+    let detail = format!("event {id} is none of those of {run} that go back; nothing was changed");
+    StoreError::new(ErrorKind::Invalid, detail)
 }
 
 /// The answer to a hand laid on an event that is not buffered (any more).

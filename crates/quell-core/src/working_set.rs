@@ -17,7 +17,8 @@ use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::error::{StoreError, StoreResult};
 use crate::event::{
-    Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, QueueName, SourceName, Tenant,
+    Event, EventId, Fingerprint, LaneKey, NewEvent, NewEventId, Overflow, Payload, QueueName, SourceName,
+    Tenant,
 };
 use crate::lane::{self, Attention, Claimer, CurrentRun, Finished, Gone, Lane, Part, Paused};
 use crate::lane::{Rest, Step, Taken};
@@ -28,9 +29,9 @@ use crate::schedule::ScheduleRow;
 use crate::shelf::{Document, Shelf};
 use crate::source::{CacheRow, Readiness, Source, SourceId, SourceRules};
 use crate::store::{
-    AppendRequest, Appended, ClaimRequest, Claimed, Held, HoldRequest, Receipt, Reclaimed, RunPolicy,
-    SettleRequest, Settled, StepAction, StepAnswer, StepRequest, StepRow, Swept, already_settled,
-    held_before, id_conflict, lane_full, not_idle, too_many_steps,
+    AppendRequest, Appended, ClaimRequest, Claimed, Held, HoldRequest, Receipt, Reclaimed, Redrive,
+    RunPolicy, SettleRequest, Settled, StepAction, StepAnswer, StepRequest, StepRow, Swept, already_settled,
+    edits_another, held_before, id_conflict, lane_full, not_idle, too_many_steps,
 };
 use crate::totals::Totals;
 use crate::window::Cut;
@@ -769,6 +770,16 @@ impl Inhabited {
             |c: &CurrentRun| c.claim_id.as_deref() == Some(claim_id) && c.worker.as_ref() == Some(worker);
         let live = self.lane.lease_at().is_some_and(|until| now < until);
         live && self.lane.current.as_ref().is_some_and(own)
+    }
+
+    /// New payloads of those events that go back.
+    fn edits(&self, request: &Redrive, seqs: &[u64]) -> StoreResult<BTreeMap<u64, Payload>> {
+        let found = |(id, payload): &(EventId, Payload)| {
+            let own = seqs.iter().find(|seq| self.events.get(seq).is_some_and(|kept| kept.event.id == *id));
+            let seq = own.ok_or_else(|| edits_another(request.run, id))?;
+            Ok((*seq, payload.clone()))
+        };
+        request.edits.iter().map(found).collect()
     }
 
     /// The events of a run, in order.

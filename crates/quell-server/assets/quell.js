@@ -131,3 +131,18 @@
   count();
   open();
 })();
+
+// The menu of the bar closes when somebody goes elsewhere.
+(() => {
+  const more = document.querySelector(".bar .more");
+  if (!more) return;
+  document.addEventListener("click", (event) => {
+    if (more.open && !more.contains(event.target)) more.open = false;
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && more.open) {
+      more.open = false;
+      more.querySelector("summary").focus();
+    }
+  });
+})();

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::TokenBook;
 use crate::claims::ClaimBook;
+use crate::dashboard::{Operations, Watch};
 use crate::depth::Depths;
 use crate::hooks::Hooks;
 use crate::polls::Polls;
@@ -24,6 +25,9 @@ pub(crate) struct App {
     pub(crate) polls: Polls,
     pub(crate) stream: Arc<Stream>,
     pub(crate) hooks: Hooks,
+    /// How things went lately, for the first page.
+    pub(crate) watch: Watch,
+    pub(crate) operations: Operations,
     /// Names under which a server on loopback may be asked for; nothing means any.
     pub(crate) hosts: Option<BTreeSet<String>>,
     /// How the configuration is read again, where there is one.
@@ -49,6 +53,8 @@ impl App {
             claims: ClaimBook::default(),
             depths: Depths::default(),
             polls: Polls::default(),
+            watch: Watch::default(),
+            operations: Operations::default(),
             hosts,
             reload,
             stop,

@@ -21,6 +21,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request};
 use quell::Presence;
 use quell::clock::Stopwatch;
+use quell::quell_core::audit::signed;
 use quell::quell_core::event::{LaneKey, QueueName, Tenant};
 use quell::tokens::{ApiToken, Presented, Scope};
 use tokio::sync::Mutex as AsyncMutex;
@@ -35,21 +36,35 @@ use crate::limits;
 pub(crate) struct Principal {
     /// Nothing where no tokens are needed.
     token: Option<Arc<ApiToken>>,
+    /// Why they ask for this, if they say so.
+    reason: Option<Arc<str>>,
 }
+
+/// In which a program says why it does something by hand; for the audit trail.
+const REASON: &str = "quell-reason";
 
 impl Principal {
     /// On loopback, while there are no tokens.
     pub(crate) fn anybody() -> Self {
-        Principal { token: None }
+        Principal { token: None, reason: None }
     }
 
     pub(crate) fn of(token: Arc<ApiToken>) -> Self {
-        Principal { token: Some(token) }
+        Principal { token: Some(token), reason: None }
+    }
+
+    /// The same with the reason that a request gives.
+    fn because(mut self, headers: &HeaderMap) -> Self {
+        let given = headers.get(REASON).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        self.reason = given.map(Arc::from);
+        self
     }
 
     /// For the audit trail.
     pub(crate) fn actor(&self) -> String {
-        self.token.as_ref().map_or_else(|| "api".to_owned(), |token| format!("token:{}", token.name))
+        let who =
+            self.token.as_ref().map_or_else(|| "api".to_owned(), |token| format!("token:{}", token.name));
+        signed(&who, self.reason.as_deref())
     }
 
     /// The token's name, for people; nothing where none is needed.
@@ -310,6 +325,7 @@ pub(crate) async fn admit(
     let shown = bearer(request.headers());
     match principal(&app, from, shown).await {
         Ok(principal) if principal.allows(scope) => {
+            let principal = principal.because(request.headers());
             request.extensions_mut().insert(principal);
             next.run(request).await
         }

@@ -166,9 +166,7 @@ impl BulkDone {
                 self.events += controlled.events;
                 Ok(())
             }
-            Err(problem) if matches!(problem.code(), "unavailable" | "unknown-outcome" | "corrupt") => {
-                Err(problem)
-            }
+            Err(problem) if problem.ends_bulk() => Err(problem),
             Err(problem) => {
                 if self.problems.len() < Self::SHOWN {
                     self.problems.push(format!("{}: {}", what.to_string(), problem.detail()));
@@ -318,7 +316,7 @@ impl RedriveBody {
     fn wish(&self) -> Answer<RedriveWish> {
         let events = self.events.iter().map(EventId::new).collect::<Result<Vec<_>, _>>()?;
         let to = if self.as_new { RedriveTo::New } else { RedriveTo::Head };
-        Ok(RedriveWish { events, to, fresh: self.fresh })
+        Ok(RedriveWish { events, edits: Vec::new(), to, fresh: self.fresh })
     }
 }
 

@@ -6,18 +6,36 @@
 //!
 //! Looking needs the scope `read`, and every other method `operate`; both are decided in one place ([`visit`]), so a page that
 //! is added cannot forget it. `session.rs` knows who is logged in, `origin.rs` refuses what other sites send, `shell.rs` is the
-//! frame around all pages, `section.rs` lets applications add some, `assets.rs` holds what they load.
+//! frame around all pages, `section.rs` lets applications add some, `assets.rs` holds what they load, `watch.rs` remembers how
+//! things went.
 
 mod assets;
+mod audit;
+mod bulk;
+mod commands;
+mod countdown;
+mod dead;
 mod deliveries;
+mod form;
+mod lane;
+mod lane_query;
 mod lanes;
+mod operations;
 mod origin;
 mod overview;
+mod payload;
+mod playground;
+mod run;
 mod runs;
+mod schedules;
 mod section;
 mod session;
 mod shell;
+mod sources;
+mod spark;
+mod timeline;
 pub(crate) mod view;
+mod watch;
 
 use std::sync::Arc;
 
@@ -36,8 +54,10 @@ use crate::auth::Principal;
 use crate::error::{Answer, Problem};
 use crate::stream;
 
+pub(crate) use operations::Operations;
 pub use section::{Page, PageError, PageRequest, Section};
 pub use shell::{AppPage, Shell};
+pub(crate) use watch::Watch;
 
 /// Nothing is loaded from elsewhere, nothing inline runs, and no other page may frame this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -48,14 +68,30 @@ pub(crate) fn router(app: &Arc<App>, pages: &[AppPage]) -> Router<Arc<App>> {
     let mut behind_login = Router::new()
         .route("/", get(overview::page))
         .route("/ui/lanes", get(lanes::list))
-        .route("/ui/lanes/{queue}/{key}", get(lanes::detail))
-        .route("/ui/lanes/{queue}/{key}/{action}", post(lanes::act))
+        .route("/ui/lanes/preview", post(bulk::preview))
+        .route("/ui/lanes/begin", post(bulk::begin))
+        .route("/ui/lanes/{queue}/{key}", get(lane::detail))
+        .route("/ui/lanes/{queue}/{key}/purge", get(lane::purge_preview).post(lane::purge))
+        .route("/ui/lanes/{queue}/{key}/{action}", post(lane::act))
+        .route("/ui/operations", get(operations::list))
+        .route("/ui/operations/{id}", get(operations::show))
+        .route("/ui/operations/{id}/stop", post(operations::stop))
+        .route("/ui/dead", get(dead::list))
+        .route("/ui/dead/{kind}", get(dead::group))
+        .route("/ui/dead/{kind}/redrive", post(dead::redrive))
         .route("/ui/runs", get(runs::list))
-        .route("/ui/runs/{run_id}", get(runs::detail))
-        .route("/ui/runs/{run_id}/redrive", post(runs::redrive))
+        .route("/ui/runs/{run_id}", get(run::detail))
+        .route("/ui/runs/{run_id}/edit", get(run::edit))
+        .route("/ui/runs/{run_id}/redrive", post(run::redrive))
         .route("/ui/deliveries", get(deliveries::list))
         .route("/ui/deliveries/{id}", get(deliveries::detail))
         .route("/ui/deliveries/{id}/replay", post(deliveries::replay))
+        .route("/ui/sources", get(sources::list))
+        .route("/ui/sources/{name}/{action}", post(sources::act))
+        .route("/ui/schedules", get(schedules::list))
+        .route("/ui/schedules/{name}/remove", post(schedules::remove))
+        .route("/ui/audit", get(audit::list))
+        .route("/ui/playground", get(playground::page))
         .route("/ui/stream", get(live))
         .route("/ui/{*rest}", get(nowhere));
     for page in pages {

@@ -58,15 +58,7 @@ pub(crate) async fn patch_source(
     request: Request<Body>,
 ) -> Answer<Response> {
     let wish: PatchSource = body::json(request).await?;
-    let name = SourceName::new(name)?;
-    let tenant = principal.tenant(owner.tenant.as_deref())?;
-    // A tenant's own has no state before it is first asked; a shared one is everybody's.
-    let found = match find_source(&app, name.clone(), tenant.clone()).await {
-        Ok(found) => found,
-        Err(_) => find_source(&app, name.clone(), Tenant::none()).await?,
-    };
-    principal.source(found.shared)?;
-    let scope = SourceScope { tenant: if found.shared { Tenant::none() } else { tenant }, name };
+    let scope = own_source(&app, &principal, SourceName::new(name)?, owner.tenant.as_deref()).await?;
     let actor = principal.actor();
     let engine = &app.engine;
     match wish.enabled {
@@ -78,6 +70,23 @@ pub(crate) async fn patch_source(
         engine.reset_source(scope.clone(), &actor).await?;
     }
     Ok(json(&find_source(&app, scope.name, scope.tenant).await?))
+}
+
+/// The source that a request of an operator means, if it is the operator's business.
+pub(crate) async fn own_source(
+    app: &App,
+    principal: &Principal,
+    name: SourceName,
+    tenant: Option<&str>,
+) -> Answer<SourceScope> {
+    let tenant = principal.tenant(tenant)?;
+    // A tenant's own has no state before it is first asked; a shared one is everybody's.
+    let found = match find_source(app, name.clone(), tenant.clone()).await {
+        Ok(found) => found,
+        Err(_) => find_source(app, name.clone(), Tenant::none()).await?,
+    };
+    principal.source(found.shared)?;
+    Ok(SourceScope { tenant: if found.shared { Tenant::none() } else { tenant }, name })
 }
 
 /// The limits of a source, as in `[sources.NAME]`.
@@ -229,14 +238,24 @@ pub(crate) async fn remove_schedule(
     Path(name): Path<String>,
     Query(owner): Query<Owner>,
 ) -> Answer<Response> {
-    let tenant = principal.tenant(owner.tenant.as_deref())?;
+    let changed = take_schedule(&app, &principal, &name, owner.tenant.as_deref()).await?;
+    Ok(json(&Done::changed(changed)))
+}
+
+/// Removes a schedule that may be seen; another one is as if it were not there.
+pub(crate) async fn take_schedule(
+    app: &App,
+    principal: &Principal,
+    name: &str,
+    tenant: Option<&str>,
+) -> Answer<bool> {
+    let tenant = principal.tenant(tenant)?;
     let rows = app.engine.schedules().await?;
     let of = rows.iter().find(|row| row.schedule.name.as_str() == name && row.schedule.tenant == tenant);
     let Some(row) = of.filter(|row| principal.sees_of(&row.schedule.tenant, &row.schedule.queue)) else {
-        return Ok(json(&Done::changed(false)));
+        return Ok(false);
     };
-    let changed = app.engine.remove_schedule(tenant, row.schedule.name.as_str(), &principal.actor()).await?;
-    Ok(json(&Done::changed(changed)))
+    Ok(app.engine.remove_schedule(tenant, row.schedule.name.as_str(), &principal.actor()).await?)
 }
 
 /// A token to be made.

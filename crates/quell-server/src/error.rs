@@ -132,6 +132,11 @@ impl Problem {
         self.status.canonical_reason().unwrap_or("Problem")
     }
 
+    /// Whether the store itself has a problem: then the rest of many actions is not worth trying.
+    pub(crate) fn ends_bulk(&self) -> bool {
+        matches!(self.code(), "unavailable" | "unknown-outcome" | "corrupt")
+    }
+
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

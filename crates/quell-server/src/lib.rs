@@ -196,6 +196,8 @@ impl Server {
             accepting.spawn(self.connections.clone().accept(listener, router));
         }
         accepting.spawn(health::upkeep());
+        let app = self.app.clone();
+        accepting.spawn(async move { app.watch.run(&app.engine).await });
         let app = self.app;
         accepting.spawn(async move { app.hooks.recorder.run(&app.engine).await });
         stop.cancelled().await;

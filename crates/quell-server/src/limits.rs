@@ -44,6 +44,25 @@ pub const NDJSON_BYTES: usize = 1024 * 1024;
 pub const CLAIMS_REMEMBERED: usize = 100_000;
 /// Lanes or runs that one bulk action takes; the answer says whether there is more.
 pub const BULK_MAX: usize = 1_000;
+/// A form of the dashboard with a sentence in it.
+pub const FORM_BYTES: usize = 8 * 1024;
+/// Lanes that the preview of a bulk action looks at before it says "at least".
+pub const PREVIEW_LANES: usize = 10_000;
+/// Lanes that one page of the dashboard looks at for a filter that no index answers.
+pub const FILTER_LANES: usize = 1_000;
+/// Dead letters that are looked at for their groups: one read of the store.
+pub const DEAD_LOOKED: usize = 1_000;
+/// Operations of the dashboard that run at once; each of them keeps the store busy.
+pub const OPERATIONS_RUNNING: usize = 4;
+/// Operations that are remembered.
+pub const OPERATIONS_KEPT: usize = 50;
+/// Actions a second of an operation, unless somebody asks for others: workers have to keep up with what comes back.
+pub const OPERATION_RATE: u32 = 50;
+pub const OPERATION_RATE_MAX: u32 = 1_000;
+/// Runs that one operation redrives: their numbers are kept in memory, so that the oldest can go first.
+pub const OPERATION_RUNS_MAX: usize = 100_000;
+/// Problems of an operation that are told one by one.
+pub const OPERATION_PROBLEMS: usize = 20;
 /// How old the list of tokens may be: so long a token that was taken away still works.
 pub const TOKENS_AGE: Duration = Duration::from_secs(2);
 /// Transitions that are kept for a reader of the stream who is slow or comes back.
@@ -70,3 +89,15 @@ pub const HOOK_TOLERANCE: Duration = Duration::from_secs(300);
 pub const DELIVERIES_A_ROUND: usize = 32;
 /// The pause between two rounds. A person who looks has not switched windows yet.
 pub const DELIVERIES_EVERY: Duration = Duration::from_millis(500);
+/// Lanes that the first page counts by the reason they wait: as many as a listing gives at once. It says when there are more.
+pub const LANES_COUNTED: usize = quell::quell_core::limits::PAGE_MAX;
+/// How old that count, and what the page knows of dead letters, may be: however many people look, it is read once in so long.
+pub const LOOK_AGE: Duration = Duration::from_secs(2);
+/// Arrivals of one trial of the playground: a burst that can be looked at, and its address stays below [`TARGET_BYTES`].
+pub const PLAYGROUND_EVENTS: usize = 400;
+/// Runs of a lane that a replay reads, one by one, to know when their events came.
+pub const PLAYGROUND_RUNS: usize = 25;
+/// The longest time that a trial looks at: longer than finished runs are usually kept.
+pub const PLAYGROUND_SPAN: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The longest that a handler of a trial takes.
+pub const PLAYGROUND_HANDLING: Duration = Duration::from_secs(3600);

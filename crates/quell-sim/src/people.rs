@@ -286,7 +286,7 @@ impl World {
         } else {
             Action::RedriveNew { lane: name, run: number, events: asked }
         };
-        let redrive = Redrive { run: run.id, events, to, fresh, policy };
+        let redrive = Redrive { run: run.id, events, edits: Vec::new(), to, fresh, policy };
         Some((sight, ControlAction::Redrive(redrive), told))
     }
 }

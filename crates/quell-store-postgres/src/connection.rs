@@ -59,6 +59,8 @@ pub(crate) struct Connections {
     pool: Pool,
     mode: StatementMode,
     schema: String,
+    /// Those of the URL.
+    ports: Vec<u16>,
     place: String,
     database: String,
     user: String,
@@ -86,6 +88,7 @@ impl Connections {
             pool,
             mode: options.statement_mode,
             schema: options.schema.clone(),
+            ports: options.config.get_ports().to_vec(),
             place: options.place(),
             database: options.database().to_owned(),
             user: options.user().to_owned(),
@@ -103,6 +106,11 @@ impl Connections {
             }),
             Err(error) => Err(self.refused(error)),
         }
+    }
+
+    /// Where the URL says that the server listens.
+    pub(crate) fn ports(&self) -> &[u16] {
+        if self.ports.is_empty() { &[5432] } else { &self.ports }
     }
 
     pub(crate) fn mode(&self) -> StatementMode {

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::inspect::Health;
+use quell_core::inspect::{Concern, Health};
 use quell_core::store::{Description, Durability};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Connection, Connections, Sql};
 use crate::error::not_done;
-use crate::options::Options;
+use crate::options::{Options, StatementMode};
 use crate::rows::get;
 use crate::tx::store_time;
 use crate::{Shared, clock, migrate};
@@ -23,7 +23,7 @@ const SKEW: i64 = 60_000;
 static SERVER: Sql = Sql {
     text: "SELECT pg_is_in_recovery(), current_setting('server_version'), current_setting('server_version_num')::int,
                   current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
-                  current_setting('server_encoding')",
+                  current_setting('server_encoding'), inet_server_port()",
     types: &[],
 };
 pub(crate) static MOMENT: Sql = Sql {
@@ -50,6 +50,21 @@ pub(crate) fn own_name() -> String {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     let (pid, nth) = (std::process::id(), OPENED.fetch_add(1, Ordering::SeqCst));
     format!("{pid}-{nth}-{:x}", clock::wall_millis())
+}
+
+/// A pooler or proxy hands on to a server that listens elsewhere than the URL says. One on the same port is not seen.
+fn pooler(asked: &[u16], port: Option<i32>) -> Option<String> {
+    let own = u16::try_from(port?).ok()?;
+    (!asked.contains(&own)).then(|| format!("seen: the server itself listens on port {own}"))
+}
+
+fn unfit_for_a_pooler(mode: StatementMode) -> Option<Concern> {
+    (mode == StatementMode::Named).then(|| {
+        Concern::new(
+            "a pooler stands between Quell and PostgreSQL, and statements are prepared by name",
+            "if it pools by transaction, add statement_mode=unnamed to the store's URL; one that pools by session is fine",
+        )
+    })
 }
 
 /// Asks the server who it is, and refuses one that cannot keep the promises.
@@ -79,25 +94,27 @@ pub(crate) async fn describe(connections: &Connections, options: &Options) -> St
     Ok(Description { kind: "postgres", place, version, schema: migrate::VERSION, durability })
 }
 
-/// What may be lost by a power cut, in words.
-fn weaknesses(row: &Row) -> StoreResult<Vec<&'static str>> {
+/// What may be lost by a power cut, in words, and the setting that prevents it.
+fn weaknesses(row: &Row) -> StoreResult<Vec<(&'static str, &'static str)>> {
     let off = |column| -> StoreResult<bool> { Ok(get::<&str>(row, column)? == "off") };
     let mut found = Vec::new();
     if off(3)? {
-        found.push("fsync is off: a power cut may lose everything");
+        found.push(("fsync is off: a power cut may lose everything", "fsync"));
     }
     if off(4)? {
-        found.push("full_page_writes is off: a power cut may damage the database");
+        found.push(("full_page_writes is off: a power cut may damage the database", "full_page_writes"));
     }
     if off(5)? {
-        found.push("synchronous_commit is off: a crash may lose the last acknowledged events");
+        let text = "synchronous_commit is off: a crash may lose the last acknowledged events";
+        found.push((text, "synchronous_commit"));
     }
     Ok(found)
 }
 
 fn durability(row: &Row) -> StoreResult<Durability> {
     let weak = weaknesses(row)?;
-    Ok(if weak.is_empty() { Durability::Durable } else { Durability::BestEffort(weak.join("; ")) })
+    let texts: Vec<&str> = weak.iter().map(|(text, _)| *text).collect();
+    Ok(if weak.is_empty() { Durability::Durable } else { Durability::BestEffort(texts.join("; ")) })
 }
 
 pub(crate) async fn health(shared: &Shared, connection: &Connection) -> StoreResult<Health> {
@@ -113,7 +130,13 @@ pub(crate) async fn health(shared: &Shared, connection: &Connection) -> StoreRes
         {
             facts.push((name.to_owned(), get(row, column)?));
         }
-        warnings.extend(weaknesses(row)?.into_iter().map(str::to_owned));
+        warnings.extend(weaknesses(row)?.into_iter().map(|(text, setting)| {
+            let set = format!("ALTER SYSTEM SET {setting} = on; SELECT pg_reload_conf();");
+            Concern::new(text, format!("{set} and look whether the role or the database sets it, too"))
+        }));
+        let pooler = pooler(shared.connections.ports(), get(row, 7)?);
+        warnings.extend(pooler.as_ref().and_then(|_| unfit_for_a_pooler(shared.connections.mode())));
+        facts.push(("pooler".into(), pooler.unwrap_or_else(|| "none seen".into())));
     }
     facts.push(("statement_mode".into(), shared.connections.mode().as_str().into()));
     facts.push(("schema".into(), shared.connections.schema().to_owned()));
@@ -126,22 +149,32 @@ pub(crate) async fn health(shared: &Shared, connection: &Connection) -> StoreRes
         facts.push((format!("{name}_bytes"), bytes.to_string()));
         facts.push((format!("{name}_dead_rows"), dead.to_string()));
         if dead > 100_000 && dead > live.saturating_mul(2) {
-            warnings.push(format!(
+            let text = format!(
                 "table {name} has {dead} dead rows and {live} live ones: autovacuum does not keep up, or a transaction has \
                  been open for long"
-            ));
+            );
+            let schema = shared.connections.schema();
+            let fix = format!(
+                "end the oldest transaction that pg_stat_activity shows (xact_start), then VACUUM {schema}.{name};"
+            );
+            warnings.push(Concern::new(text, fix));
         }
     }
     let oldest: i64 = ask(&SESSIONS).await?.first().map_or(Ok(0), |row| get(row, 0))?;
     if oldest > 30 {
-        warnings.push(format!(
-            "a session has been idle in a transaction for {oldest} s: it keeps dead rows alive and makes claims slow"
+        warnings.push(Concern::new(
+            format!(
+                "a session has been idle in a transaction for {oldest} s: it keeps dead rows alive and makes claims slow"
+            ),
+            "find it in pg_stat_activity (state = 'idle in transaction') and end it with pg_terminate_backend(pid); set \
+             idle_in_transaction_session_timeout for its role",
         ));
     }
     let divergence = now.as_millis() - clock::wall_millis();
     if divergence.abs() > SKEW {
-        warnings.push(format!(
-            "the server's clock and this host's differ by {divergence} ms; the server's decides"
+        warnings.push(Concern::new(
+            format!("the server's clock and this host's differ by {divergence} ms; the server's decides"),
+            "set both clocks by NTP; nothing is lost by it, but logs do not match",
         ));
     }
     Ok(Health {
@@ -151,4 +184,21 @@ pub(crate) async fn health(shared: &Shared, connection: &Connection) -> StoreRes
         facts,
         warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_listens_elsewhere_stands_behind_a_pooler() {
+        assert_eq!(pooler(&[5432], Some(5432)), None);
+        assert_eq!(
+            pooler(&[6432, 6433], Some(5432)).as_deref(),
+            Some("seen: the server itself listens on port 5432")
+        );
+        assert_eq!(pooler(&[5432], None), None, "a socket has no port");
+        assert!(unfit_for_a_pooler(StatementMode::Unnamed).is_none());
+        assert!(unfit_for_a_pooler(StatementMode::Named).unwrap().fix.contains("statement_mode=unnamed"));
+    }
 }

@@ -11,7 +11,7 @@ use quell_core::aside::Aside;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, EventId, LaneKey, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats};
+use quell_core::inspect::{Concern, EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
@@ -242,12 +242,13 @@ impl<'s> View<'s> {
         description.durability = settings.durability();
         let mut warnings = settings.warnings();
         if let Err(error) = settings.check(&self.shared.link.options) {
-            warnings.push(error.detail);
+            warnings.push(Concern::new(error.detail, "until then its next start is refused"));
         }
         let divergence = self.now.as_millis() - wall_millis();
         if divergence.abs() > 60_000 {
-            warnings.push(format!(
-                "the server's clock and this one differ by {divergence} ms; the server's decides"
+            warnings.push(Concern::new(
+                format!("the server's clock and this one differ by {divergence} ms; the server's decides"),
+                "set both clocks by NTP; nothing is lost by it, but logs do not match",
             ));
         }
         let said = |value: Option<&str>| value.unwrap_or("not told").to_owned();

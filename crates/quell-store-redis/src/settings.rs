@@ -1,6 +1,7 @@
 //! What the server promises, read back from it: a store is only as durable as its server is set up to be.
 
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::inspect::Concern;
 use quell_core::store::Durability;
 
 use crate::options::Options;
@@ -95,25 +96,24 @@ impl Settings {
     }
 
     /// What an operator should look at.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<Concern> {
         let mut warnings = Vec::new();
         if !self.told {
-            warnings.push(
-                "the server does not let us read its configuration (CONFIG GET): make sure that appendonly is yes, \
-                 appendfsync always or everysec, and maxmemory-policy noeviction"
-                    .to_owned(),
-            );
+            warnings.push(Concern::new(
+                "the server does not let us read its configuration (CONFIG GET)",
+                "make sure that appendonly is yes, appendfsync always or everysec, and maxmemory-policy noeviction",
+            ));
         }
         if let Durability::BestEffort(text) = self.durability()
             && self.told
         {
-            let more = match self.appendfsync.as_deref() {
-                Some("everysec") if self.appendonly == Some(true) => {
-                    "; CONFIG SET appendfsync always closes the gap"
+            let fix = match self.appendonly {
+                Some(true) => {
+                    "CONFIG SET appendfsync always closes the gap; write it into its configuration file, too"
                 }
-                _ => "",
+                _ => "CONFIG SET appendonly yes, and write it into its configuration file",
             };
-            warnings.push(format!("{text}{more}"));
+            warnings.push(Concern::new(text, fix));
         }
         warnings
     }
@@ -167,6 +167,6 @@ mod tests {
             silent.check(&options("redis://h")).is_ok(),
             "a managed server is not refused for its silence"
         );
-        assert!(silent.warnings()[0].contains("CONFIG GET"));
+        assert!(silent.warnings()[0].text.contains("CONFIG GET"));
     }
 }

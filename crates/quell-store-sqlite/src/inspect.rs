@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use quell_core::clock::Timestamp;
 use quell_core::error::StoreResult;
 use quell_core::event::{Event, Headers, LaneKey, Payload, QueueName, Tenant};
-use quell_core::inspect::{EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats, span};
+use quell_core::inspect::{Concern, EventPlace, Health, Inspect, Inspected, QueueLeases, QueueStats, span};
 use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::limits;
@@ -289,33 +289,39 @@ impl<'c> View<'c> {
         facts.push(("wal_bytes".into(), size("-wal").to_string()));
         let mut warnings = Vec::new();
         if size("-wal") > 512 * 1024 * 1024 {
-            warnings.push(
-                "the write-ahead log is larger than 512 MiB: some reader keeps an old snapshot open".into(),
-            );
+            warnings.push(Concern::new(
+                "the write-ahead log is larger than 512 MiB: some reader keeps an old snapshot open",
+                "end the program that reads the file (`fuser` or `lsof` on it names them); the log shrinks by itself then",
+            ));
         }
-        if let Some(text) = readable_by_others(&description.place) {
-            warnings.push(text);
-        }
+        warnings.extend(readable_by_others(&description.place));
         let divergence = self.now.as_millis() - clock::wall_millis();
         if divergence.abs() > 60_000 {
-            warnings
-                .push(format!("store time and the wall clock differ by {divergence} ms; store time decides"));
+            warnings.push(Concern::new(
+                format!("store time and the wall clock differ by {divergence} ms; store time decides"),
+                "set this machine's clock by NTP; store time never goes back and follows it from the next boot on",
+            ));
         }
         let sql = "SELECT restored_at, scrub_at, sealed, copy_place IS NOT NULL FROM meta";
         let (restored, scrub, sealed, target): (Option<i64>, Option<i64>, Option<String>, bool) = self
             .connection
             .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         if let Some(by) = sealed {
-            warnings.push(format!("the store is sealed: nothing is accepted or handed over; sealed by {by}"));
+            warnings.push(Concern::new(
+                format!("the store is sealed: nothing is accepted or handed over; sealed by {by}"),
+                "use the store that it was copied to, or `quell store unseal` this one",
+            ));
         }
         if target {
-            warnings.push(
-                "a copy into this store has not been finished: run `quell store copy` again to go on".into(),
-            );
+            warnings.push(Concern::new(
+                "a copy into this store has not been finished",
+                "run `quell store copy` again to go on",
+            ));
         }
         if let Some(at) = scrub.map(Timestamp::from_millis) {
-            warnings.push(format!(
-                "what was erased since {at} may still be in unused parts of the file: compact it when it is quiet"
+            warnings.push(Concern::new(
+                format!("what was erased since {at} may still be in unused parts of the file"),
+                "compact it when it is quiet: `sqlite3 FILE VACUUM`",
             ));
         }
         if let Some(at) = restored.map(Timestamp::from_millis) {
@@ -323,8 +329,11 @@ impl<'c> View<'c> {
             // Told for as long as somebody may still look for what is not there, and not for ever.
             if self.now.since(at) < limits::RETENTION_DEFAULT {
                 let ago = span(self.now, at);
-                warnings.push(format!(
-                    "restored from a backup at {at} ({ago} ago); events accepted after the backup are not in it"
+                warnings.push(Concern::new(
+                    format!(
+                        "restored from a backup at {at} ({ago} ago); events accepted after the backup are not in it"
+                    ),
+                    "let their senders send them again: known ids are taken once",
                 ));
             }
         }
@@ -339,15 +348,19 @@ impl<'c> View<'c> {
 }
 
 #[cfg(unix)]
-fn readable_by_others(path: &str) -> Option<String> {
+fn readable_by_others(path: &str) -> Option<Concern> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    (mode & 0o077 != 0)
-        .then(|| format!("{path} has mode {mode:o}: others can read the payloads; chmod 600 it"))
+    (mode & 0o077 != 0).then(|| {
+        Concern::new(
+            format!("{path} has mode {mode:o}: others can read the payloads"),
+            format!("chmod 600 {path}"),
+        )
+    })
 }
 
 #[cfg(not(unix))]
-fn readable_by_others(_path: &str) -> Option<String> {
+fn readable_by_others(_path: &str) -> Option<Concern> {
     None
 }
 

@@ -528,7 +528,7 @@ pub async fn cancel(store: &dyn Store, lane: &LaneKey) -> Controlled {
 
 /// All events of a run, to the head of their lane or as new, with their steps.
 pub fn redrive_request(run: RunId, to: RedriveTo) -> Redrive {
-    Redrive { run, events: Vec::new(), to, fresh: false, policy: no_window() }
+    Redrive { run, events: Vec::new(), edits: Vec::new(), to, fresh: false, policy: no_window() }
 }
 
 /// Puts all events of a run back to the head of their lane.

@@ -3,6 +3,7 @@
 
 use quell_core::batch::{Batch, RunId};
 use quell_core::error::ErrorKind;
+use quell_core::event::Payload;
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
 use quell_core::store::{
@@ -360,6 +361,39 @@ pub async fn a_redrive_is_on_record_with_the_operator(world: &dyn World) {
     for (record, made) in trail[2..].iter().zip(made) {
         assert_eq!((record.run, record.other_run), (made, Some(old.run_id)));
         assert_eq!(record.actor.as_deref(), Some("ada"));
+    }
+}
+
+/// The old payloads never come back to a worker, and the record says which events were changed.
+pub async fn events_go_back_with_the_payloads_that_an_operator_gave_them(world: &dyn World) {
+    let store = world.store();
+    for (to, [a, b, c]) in [(RedriveTo::Head, ["a", "b", "c"]), (RedriveTo::New, ["d", "e", "f"])] {
+        let old = dead(&*store, &[a, b, c]).await;
+        let before = trail_of(&*store, "chat", "k1").await.len();
+        let payload = |text: &str| Payload::of(&json!({ "text": text }));
+        let request = |edits: &[(&str, &str)]| Redrive {
+            edits: edits.iter().map(|(name, text)| (id(name), payload(text))).collect(),
+            ..redrive_request(old.run_id, to)
+        };
+        let stranger = ControlAction::Redrive(request(&[(a, "new"), ("nobody", "x")]));
+        refused(try_control(&*store, stranger).await, ErrorKind::Invalid);
+        assert_eq!(totals(&*store, "chat").await.dead, 3, "nothing was done");
+
+        let kept = old.events[2].payload.clone();
+        let mut wish = request(&[(a, "longer than it was before"), (b, "")]);
+        wish.edits.push((id(c), kept.clone()));
+        let made = redrive_by(&*store, wish).await.run.expect("it made a run");
+        let trail = trail_of(&*store, "chat", "k1").await;
+        assert_eq!(changes(&trail)[before..], [Change::Redriven, Change::Edited, Change::Edited]);
+        assert!(trail[before..].iter().all(|record| record.run == Some(made)));
+        let batch = claim_one(&*store).await;
+        let seqs: Vec<u64> = trail[before + 1..].iter().map(|record| record.upto_seq).collect();
+        assert_eq!(seqs, [batch.events[0].seq, batch.events[1].seq]);
+        let payloads: Vec<_> = batch.events.iter().map(|event| event.payload.clone()).collect();
+        assert_eq!(payloads, [payload("longer than it was before"), payload(""), kept]);
+        let bytes: u64 = payloads.iter().map(|payload| payload.len() as u64).sum();
+        assert_eq!(run_detail(&*store, made).await.expect("it runs").row.bytes, bytes);
+        settle(&*store, &batch, SUCCEEDED).await;
     }
 }
 

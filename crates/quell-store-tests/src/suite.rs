@@ -229,6 +229,7 @@ macro_rules! store_suite {
                 a_resend_of_a_dead_or_redriven_event_is_a_duplicate
                 redriven_events_outlive_the_run_they_left
                 a_redrive_is_on_record_with_the_operator
+                events_go_back_with_the_payloads_that_an_operator_gave_them
                 redriven_runs_survive_a_restart
                 too_many_redriven_runs_in_one_lane_are_refused
             }

@@ -28,6 +28,8 @@ pub mod pointer;
 mod presence;
 pub mod program;
 mod pull;
+pub mod rates;
+pub mod redact;
 mod running;
 mod schedules;
 pub mod secrets;

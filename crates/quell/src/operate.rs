@@ -4,7 +4,7 @@
 //! that count answer with [`Controlled`]. Schedules are in `schedules.rs`.
 
 use quell_core::batch::RunId;
-use quell_core::error::{StoreError, StoreResult};
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{EventId, LaneKey, Payload};
 use quell_core::store::{Control, ControlAction, Controlled, Purge, QueueScope, Redrive, RedriveTo};
 
@@ -15,6 +15,8 @@ use crate::engine::{Engine, EngineError};
 pub struct RedriveWish {
     /// Only these events; none means all of the run.
     pub events: Vec<EventId>,
+    /// New payloads for some of them.
+    pub edits: Vec<(EventId, Payload)>,
     pub to: RedriveTo,
     /// Forget what the steps of the old run remembered.
     pub fresh: bool,
@@ -23,7 +25,7 @@ pub struct RedriveWish {
 impl Default for RedriveWish {
     /// All events, at the head of the lane, with the steps that are known.
     fn default() -> Self {
-        RedriveWish { events: Vec::new(), to: RedriveTo::Head, fresh: false }
+        RedriveWish { events: Vec::new(), edits: Vec::new(), to: RedriveTo::Head, fresh: false }
     }
 }
 
@@ -67,8 +69,14 @@ impl Engine {
         let detail = self.run(run).await?.ok_or_else(|| StoreError::not_found(run))?;
         let LaneKey { queue, tenant, .. } = &detail.row.lane;
         let policy = self.queue(queue)?.append_policy(tenant);
-        let RedriveWish { events, to, fresh } = wish;
-        let redrive = Redrive { run, events, to, fresh, policy };
+        let RedriveWish { events, edits, to, fresh } = wish;
+        let most = policy.payload_bytes;
+        if let Some((id, payload)) = edits.iter().find(|(_, payload)| payload.len() > most) {
+            let text =
+                format!("the payload of event {id} has {} bytes; the queue allows {most}", payload.len());
+            return Err(StoreError::new(ErrorKind::Limit, text).into());
+        }
+        let redrive = Redrive { run, events, edits, to, fresh, policy };
         Ok(self.control(ControlAction::Redrive(redrive), actor).await?)
     }
 

@@ -3,6 +3,7 @@
 //! A word on the shelf `workers`, renewed well before it expires; a worker that died is gone from the list a minute
 //! later. It decides nothing: leases do.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub struct Presence {
     /// Only keys of this tenant.
     pub tenant: Option<Tenant>,
     pub started_at: Timestamp,
+    /// What the settings of its queues come to, by queue: `quell doctor` compares them between processes.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Engine {

@@ -212,6 +212,7 @@ impl Worker {
             queues: self.queues(),
             tenant: self.settings.tenant.clone(),
             started_at: self.engine.time().wall(),
+            settings: self.engine.settings().fingerprints(),
         }
     }
 
@@ -420,6 +421,7 @@ impl Performer {
         self.about.send_modify(|about| {
             about.queues = self.worker.queues();
             about.concurrency = concurrency;
+            about.settings = self.worker.engine.settings().fingerprints();
         });
         LoopInput::Change(LoopChange { queues, first, concurrency, error_wait, sweep_every, grace })
     }

@@ -29,7 +29,7 @@ pub(crate) struct BenchArgs {
     /// Events of the workload `jobs`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().jobs)]
     jobs: usize,
-    /// Lanes that wait in the workload `waiting`, and (up to 100,000) in `http`
+    /// Lanes that wait in the workloads `waiting` and `dashboard`, and (up to 100,000) in `http`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().waiting)]
     waiting: usize,
     /// Lanes that each number of processes drains in the workload `processes`

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: CancelArgs, global: &Global) -> Result<u8, Failure
         (None, Some(run)) => context::found_run(&engine, run).await?.row.lane,
         (None, None) => unreachable!("one of the two is required"),
     };
-    let done = engine.cancel(lane.clone(), run, &context::actor(args.by.actor)).await?;
+    let done = engine.cancel(lane.clone(), run, &context::actor(&args.by)).await?;
     // When nothing changed, the run that the key is busy with says why.
     let busy = engine.lane(lane.clone()).await?.and_then(|lane| lane.current_run);
     let target = match done.run.or(run).or(busy) {

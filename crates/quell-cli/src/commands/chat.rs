@@ -131,7 +131,7 @@ pub(crate) async fn run(args: ChatArgs, global: &Global) -> Result<u8, Failure> 
         ChatCommand::Show(args) => show(&desk, &args).await,
         ChatCommand::Pause(args) => {
             let place = named(&desk, &args.who).await?.place();
-            let changed = desk.pause(&place, &actor(args.by.actor)).await?;
+            let changed = desk.pause(&place, &actor(&args.by)).await?;
             done(if changed {
                 "paused: nothing is answered before `quell chat resume`"
             } else {
@@ -140,12 +140,12 @@ pub(crate) async fn run(args: ChatArgs, global: &Global) -> Result<u8, Failure> 
         }
         ChatCommand::Resume(args) => {
             let place = named(&desk, &args.who).await?.place();
-            desk.resume(&place, &actor(args.by.actor)).await?;
+            desk.resume(&place, &actor(&args.by)).await?;
             done("the bot answers again")
         }
         ChatCommand::Takeover(args) => {
             let place = named(&desk, &args.who).await?.place();
-            desk.take_over(&place, &actor(args.by.actor)).await?;
+            desk.take_over(&place, &actor(&args.by)).await?;
             done("taken over: the bot says nothing before `quell chat resume`; `quell chat say` answers")
         }
         ChatCommand::Say(args) => say(&loaded, &desk, args).await,
@@ -297,7 +297,7 @@ async fn say(loaded: &Loaded, desk: &Desk, args: SayArgs) -> Result<u8, Failure>
     let live = Live::load(chat, &loaded.env).map_err(|problem| Failure::new(failure::USAGE, problem))?;
     let http = quell_chat::client(&loaded.settings)
         .map_err(|error| Failure::new(failure::FAILED, error.to_string()))?;
-    desk.say(&live, &http, &place, &args.text, &actor(args.by.actor)).await?;
+    desk.say(&live, &http, &place, &args.text, &actor(&args.by)).await?;
     done("sent")
 }
 
@@ -314,7 +314,7 @@ async fn forget(desk: &Desk, args: ForgetArgs) -> Result<u8, Failure> {
         },
     };
     confirm(&format!("remove everything said in {conversation}"), args.yes)?;
-    let entries = desk.forget(&conversation, &actor(args.by.actor)).await?;
+    let entries = desk.forget(&conversation, &actor(&args.by)).await?;
     let what = if entries == 1 { "entry" } else { "entries" };
     output::line(format!("forgotten: {entries} {what}"))?;
     Ok(0)

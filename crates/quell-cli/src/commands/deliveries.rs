@@ -179,7 +179,7 @@ async fn replay(args: ReplayArgs, global: &Global) -> Result<u8, Failure> {
     let engine = context::open_now(&loaded).await?;
     let record = found(&engine, &args.id).await?;
     let (ready, _) = endpoints::ready(&engine.settings(), &loaded.env)?;
-    let by = context::actor(args.hand.actor);
+    let by = context::actor(&args.hand);
     let endpoint = ready.iter().find(|one| one.settings.name == record.endpoint);
     let replayed = quell_server::hooks::replay(&engine, endpoint, &record, &by).await;
     let replayed = replayed.map_err(|why| Failure::new(failure::REFUSED, why))?;

@@ -1,17 +1,18 @@
 //! `quell doctor`: is the store well, and is the machine under it?
 //!
 //! Reads everything: the counters are compared with the rows themselves, so that a lost event is found and not believed.
-//! A *problem* is something that is wrong now and makes the exit code 1; a *warning* is worth a look.
+//! A *problem* is something that is wrong now and makes the exit code 1; a *warning* is worth a look. Each says what to do.
 
+mod drift;
 mod machine;
 
 use clap::Args;
 use owo_colors::OwoColorize;
-use quell::Engine;
 use quell::config::Flags;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::inspect::{Health, QueueStats, Verified, span};
 use quell::quell_core::store::Durability;
+use quell::{Engine, Presence};
 use serde::Serialize;
 
 use crate::args::{Form, Global};
@@ -41,6 +42,8 @@ enum Level {
 struct Finding {
     level: Level,
     text: String,
+    /// What to do about it.
+    fix: String,
 }
 
 /// Everything that was looked at: the answer with `--json`.
@@ -52,6 +55,8 @@ struct Examination {
     verified: Option<Verified>,
     /// How many schedules the store keeps.
     schedules: Option<usize>,
+    /// How many processes have told of themselves within the last minute.
+    workers: Option<usize>,
     machine: Machine,
     findings: Vec<Finding>,
 }
@@ -66,13 +71,18 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<u8, Failur
         queues: Vec::new(),
         verified: None,
         schedules: None,
+        workers: None,
         machine,
         findings: Vec::new(),
     };
-    exam.findings.extend(loaded.settings.warnings.iter().map(warning));
+    let check = "change the file; `quell check` shows what it means";
+    exam.findings.extend(loaded.settings.warnings.iter().map(|text| warning(text, check)));
     exam.findings.extend(exam.machine.findings());
     let opened = match context::open_now(&loaded).await {
-        Ok(engine) => exam.look(&engine).await,
+        Ok(engine) => {
+            let own = loaded.file.as_ref().map(|_| loaded.settings.fingerprints());
+            exam.look(&engine, &own).await
+        }
         Err(failure) => Err(failure),
     };
     exam.ok = opened.is_ok() && exam.findings.iter().all(|finding| finding.level != Level::Problem);
@@ -85,23 +95,27 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<u8, Failur
     Ok(if exam.ok { 0 } else { failure::FAILED })
 }
 
-fn warning(text: impl Into<String>) -> Finding {
-    Finding { level: Level::Warning, text: text.into() }
+fn warning(text: impl Into<String>, fix: impl Into<String>) -> Finding {
+    Finding { level: Level::Warning, text: text.into(), fix: fix.into() }
 }
 
-fn problem(text: impl Into<String>) -> Finding {
-    Finding { level: Level::Problem, text: text.into() }
+fn problem(text: impl Into<String>, fix: impl Into<String>) -> Finding {
+    Finding { level: Level::Problem, text: text.into(), fix: fix.into() }
 }
 
 impl Examination {
-    async fn look(&mut self, engine: &Engine) -> Result<(), Failure> {
+    async fn look(&mut self, engine: &Engine, own: &drift::Own) -> Result<(), Failure> {
         let health = engine.health().await?;
         if let Durability::BestEffort(why) = &health.description.durability {
-            self.findings.push(warning(format!("best effort: {why}")));
+            let fix = "an acknowledged event may be lost: mend what is named here, or keep nothing in it that matters";
+            self.findings.push(warning(format!("best effort: {why}"), fix));
         }
-        self.findings.extend(health.warnings.iter().map(warning));
+        self.findings.extend(health.warnings.iter().map(|of| warning(&of.text, &of.fix)));
         self.store = Some(health);
 
+        let workers: Vec<Presence> = engine.workers().await?.into_iter().map(|(about, _)| about).collect();
+        self.findings.extend(drift::findings(&workers, own));
+        self.workers = Some(workers.len());
         self.schedules = Some(engine.schedules().await?.len());
         self.queues = engine.stats().await?;
         for queue in &self.queues {
@@ -112,11 +126,14 @@ impl Examination {
                     span(Timestamp::from_millis(i64::try_from(ms).unwrap_or(0)), Timestamp::default());
                 let text =
                     format!("queue {name}: a key has been due for {since}; is a worker running for it?");
-                self.findings.push(warning(text));
+                let fix = "`quell top` shows who works; `quell work` starts one more, and `quell lane` says why a key waits";
+                self.findings.push(warning(text, fix));
             }
         }
         let verified = engine.verify().await?;
-        self.findings.extend(verified.problems.iter().map(problem));
+        let fix = "stop what writes to the store from outside, keep a copy of it as it is, and report this: no event \
+                   may ever be lost";
+        self.findings.extend(verified.problems.iter().map(|text| problem(text, fix)));
         self.verified = Some(verified);
         Ok(())
     }
@@ -143,6 +160,7 @@ impl Examination {
                 facts.add(&name.replace("_bytes", "_size").replace('_', " "), value);
             }
         }
+        facts.add_some("workers", self.workers.map(|n| n.to_string()));
         facts.add_some("schedules", self.schedules.filter(|n| *n > 0).map(|n| n.to_string()));
         self.machine.tell(&mut facts);
         facts.write()?;
@@ -167,6 +185,8 @@ impl Examination {
                 Level::Problem => "problem".red().to_string(),
             };
             output::line(format!("{word} {}", times::one_line(&finding.text, 1_000)))?;
+            let fix = format!("    fix {}", times::one_line(&finding.fix, 1_000));
+            output::line(fix.dimmed().to_string())?;
         }
         Ok(())
     }

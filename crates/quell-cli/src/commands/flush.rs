@@ -24,7 +24,7 @@ pub(crate) async fn run(args: FlushArgs, global: &Global) -> Result<u8, Failure>
     let lane = context::lane_key(&args.queue, &args.key, args.tenant.as_deref())?;
     let engine = context::open_existing(global).await?;
     context::known_queue(&engine, &lane.queue).await?;
-    let changed = engine.flush(lane.clone(), &context::actor(args.by.actor)).await?;
+    let changed = engine.flush(lane.clone(), &context::actor(&args.by)).await?;
     if args.form.json {
         output::json(&serde_json::json!({ "lane": lane, "action": "flush", "changed": changed }))?;
     } else if changed {

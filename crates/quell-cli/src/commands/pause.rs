@@ -27,7 +27,7 @@ pub(crate) struct PauseArgs {
 }
 
 pub(crate) async fn run(args: PauseArgs, pause: bool, global: &Global) -> Result<u8, Failure> {
-    let actor = context::actor(args.by.actor);
+    let actor = context::actor(&args.by);
     let lane = match &args.key {
         Some(key) => Some(context::lane_key(&args.queue, key, args.tenant.as_deref())?),
         None => None,

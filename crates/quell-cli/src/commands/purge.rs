@@ -82,7 +82,7 @@ pub(crate) async fn run(args: PurgeArgs, global: &Global) -> Result<u8, Failure>
     };
     let engine = context::open_existing(global).await?;
     context::known_queue(&engine, &purge.queue).await?;
-    let actor = context::actor(args.by.actor.clone());
+    let actor = context::actor(&args.by);
     let found = engine.purge(purge.clone(), &actor).await?;
     let some = format!("{}{}", if found.more { "at least " } else { "" }, counted(found.events, args.what));
     let place = place(&purge);

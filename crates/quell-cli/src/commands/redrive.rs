@@ -104,8 +104,8 @@ pub(crate) async fn run(args: RedriveArgs, global: &Global) -> Result<u8, Failur
     let bulk = chosen.is_some();
     let mut work = Redriving {
         engine: &engine,
-        wish: RedriveWish { events, to, fresh: args.fresh },
-        actor: context::actor(args.by.actor.clone()),
+        wish: RedriveWish { events, edits: Vec::new(), to, fresh: args.fresh },
+        actor: context::actor(&args.by),
         json: args.form.json,
         bar: ProgressBar::hidden(),
         done: Vec::new(),

@@ -198,7 +198,7 @@ async fn put(args: PutArgs, global: &Global) -> Result<u8, Failure> {
     let loaded = context::load(global, quell::config::Flags::default())?;
     context::configured_queue(&loaded.settings, &schedule.queue)?;
     let engine = context::open_now(&loaded).await?;
-    let changed = engine.put_schedule(schedule, &context::actor(args.by.actor)).await?;
+    let changed = engine.put_schedule(schedule, &context::actor(&args.by)).await?;
     let rows = engine.schedules().await?;
     let row = rows.iter().find(|row| row.schedule.name == name && row.schedule.tenant == tenant);
     if args.form.json {
@@ -223,7 +223,7 @@ async fn remove(args: RemoveArgs, global: &Global) -> Result<u8, Failure> {
     let name = schedule_name(&args.name)?;
     let tenant = context::tenant_of(args.tenant.as_deref())?.unwrap_or_else(Tenant::none);
     let engine = context::open_existing(global).await?;
-    let removed = engine.remove_schedule(tenant, name.as_str(), &context::actor(args.by.actor)).await?;
+    let removed = engine.remove_schedule(tenant, name.as_str(), &context::actor(&args.by)).await?;
     if args.form.json {
         output::json(&serde_json::json!({ "name": name, "action": "remove", "changed": removed }))?;
     }

@@ -296,7 +296,7 @@ async fn forget(args: ForgetArgs, global: &Global) -> Result<u8, Failure> {
     }
     let what = times::count(u64::try_from(ids.len()).unwrap_or(u64::MAX), "session");
     confirm(&format!("forget {what} and everything said in them"), args.yes)?;
-    let actor = actor(args.by.actor);
+    let actor = actor(&args.by);
     archive.forget(&ids, now.as_millis()).await?;
     // The events that told of them hold prompts, too. On SQLite this also overwrites what was removed.
     for id in &ids {

@@ -248,7 +248,7 @@ impl Hand {
 async fn hand(args: HandArgs, hand: Hand, global: &Global) -> Result<u8, Failure> {
     let name = SourceName::new(&args.name)?;
     let tenant = context::tenant_of(args.tenant.as_deref())?.unwrap_or_else(Tenant::none);
-    let actor = context::actor(args.by.actor);
+    let actor = context::actor(&args.by);
     let engine = context::open_existing(global).await?;
     let scope = SourceScope { tenant, name: name.clone() };
     let changed = match hand {
@@ -297,7 +297,7 @@ async fn put(args: PutArgs, global: &Global) -> Result<u8, Failure> {
     rules.check()?;
     let loaded = context::load(global, quell::config::Flags::default())?;
     let engine = context::open_now(&loaded).await?;
-    let changed = engine.put_source(name.clone(), rules, &context::actor(args.by.actor)).await?;
+    let changed = engine.put_source(name.clone(), rules, &context::actor(&args.by)).await?;
     if args.form.json {
         output::json(&serde_json::json!({ "name": name, "action": "put", "changed": changed }))?;
         return Ok(0);

@@ -201,7 +201,7 @@ async fn seal(args: SealArgs) -> Result<u8, Failure> {
     if let Some(by) = store.sealed().await? {
         return Err(Failure::new(failure::REFUSED, format!("{} is sealed already, by {by}", choice.url)));
     }
-    let by = context::actor(args.by.actor);
+    let by = context::actor(&args.by);
     quell::copy::check_sealer(&by)?;
     store.seal(Some(&by)).await?;
     tell(&choice, "seal", Some(&by), args.form)?;

@@ -105,7 +105,7 @@ async fn create(engine: &Engine, args: CreateArgs) -> Result<u8, Failure> {
         expires_in: args.expires,
     };
     let first = engine.tokens().await?.is_empty();
-    let (text, about) = engine.make_token(wish, &context::actor(args.hand.actor)).await?;
+    let (text, about) = engine.make_token(wish, &context::actor(&args.hand)).await?;
     if args.form.json {
         let mut value = serde_json::to_value(about.without_hash()).map_err(std::io::Error::other)?;
         value["token"] = text.into();

@@ -19,6 +19,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The name that the protocol gives to a reference to an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// Keys that have no letter, as the protocol names them.
+pub(crate) mod key {
+    pub(crate) const TAB: &str = "\u{e004}";
+    pub(crate) const ENTER: &str = "\u{e007}";
+}
+
 /// Asks until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
@@ -113,7 +119,7 @@ impl Browser {
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": { "binary": chromium, "args": args },
-            "goog:loggingPrefs": { "browser": "ALL" },
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
         }}});
         let driver_url = format!("http://127.0.0.1:{port}");
         let made = call(client, Method::POST, &format!("{driver_url}/session"), &wanted).await.unwrap();
@@ -133,11 +139,32 @@ impl Browser {
         self.post("/execute/sync", json!({ "script": script, "args": [] })).await.unwrap()
     }
 
-    /// From now on the window is as wide as that of a telephone.
+    /// A command of the browser's own protocol, for what WebDriver has no word for.
+    async fn devtools(&self, command: &str, params: Value) -> Value {
+        self.post("/goog/cdp/execute", json!({ "cmd": command, "params": params })).await.unwrap()
+    }
+
+    /// From now on the window is as wide as that of a small telephone.
     pub(crate) async fn narrow(&self) {
-        let params = json!({ "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": false });
-        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": params });
-        self.post("/goog/cdp/execute", command).await.unwrap();
+        let size = json!({ "width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+    }
+
+    /// From now on pages are told that the reader prefers `dark` or `light`.
+    pub(crate) async fn prefers(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// From now on pages run no scripts; those of the tests still do.
+    pub(crate) async fn without_scripts(&self) {
+        self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
+    }
+
+    /// What is in the window, as WebP in base64.
+    pub(crate) async fn picture(&self) -> String {
+        let taken = self.devtools("Page.captureScreenshot", json!({ "format": "webp", "quality": 80 })).await;
+        taken["data"].as_str().unwrap().to_owned()
     }
 
     /// Nothing is wider than the window.
@@ -145,6 +172,12 @@ impl Browser {
         let root = "document.documentElement";
         let wide = self.run(&format!("return [{root}.scrollWidth, {root}.clientWidth]")).await;
         assert!(wide[0].as_u64() <= wide[1].as_u64(), "the page and the window are so wide: {wide}");
+    }
+
+    /// Every text stands out from what is behind it, as far as WCAG AA asks.
+    pub(crate) async fn readable(&self) {
+        let weak = self.run(include_str!("contrast.js")).await;
+        assert_eq!(weak, json!([]), "texts with too little contrast");
     }
 
     async fn find(&self, selector: &str) -> Option<String> {
@@ -179,6 +212,27 @@ impl Browser {
         .await
     }
 
+    /// Presses keys wherever the focus is.
+    pub(crate) async fn press(&self, keys: &str) {
+        let strokes = keys.chars().flat_map(|key| {
+            let stroke = |kind: &str| json!({ "type": kind, "value": key.to_string() });
+            [stroke("keyDown"), stroke("keyUp")]
+        });
+        let source = json!({ "type": "key", "id": "keyboard", "actions": strokes.collect::<Vec<_>>() });
+        self.post("/actions", json!({ "actions": [source] })).await.unwrap();
+    }
+
+    /// Waits until a script answers with something true.
+    pub(crate) async fn becomes(&self, script: &str) -> Value {
+        until(script, async || {
+            // A page that is just being left has no answer.
+            let answer = self.post("/execute/sync", json!({ "script": script, "args": [] })).await.ok()?;
+            let told = !matches!(answer, Value::Null | Value::Bool(false));
+            told.then_some(answer)
+        })
+        .await
+    }
+
     /// Waits until the address begins with this.
     pub(crate) async fn is_at(&self, path: &str) {
         until(&format!("the page {path}"), async || {
@@ -189,12 +243,33 @@ impl Browser {
         .await;
     }
 
+    /// Every address that pages have asked for since it was last asked, whoever would have answered.
+    pub(crate) async fn asked(&self) -> Vec<String> {
+        let log = self.post("/se/log", json!({ "type": "performance" })).await.unwrap();
+        let entries = log.as_array().unwrap().iter();
+        let messages = entries.filter_map(|entry| serde_json::from_str(entry["message"].as_str()?).ok());
+        let sent = messages.filter_map(|entry: Value| {
+            let message = &entry["message"];
+            let asks = message["method"] == "Network.requestWillBeSent";
+            let url = message["params"]["request"]["url"].as_str().filter(|url| url.starts_with("http"));
+            asks.then(|| url.map(str::to_owned)).flatten()
+        });
+        sent.collect()
+    }
+
     /// What the browser complained of since it was last asked: errors of scripts, refused and missing files.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let log = self.post("/se/log", json!({ "type": "browser" })).await.unwrap();
         let entries = log.as_array().unwrap().iter();
         let bad = entries.filter(|entry| entry["level"] == "SEVERE" || entry["source"] == "security");
         bad.map(ToString::to_string).collect()
+    }
+
+    /// Takes note of complaints that were provoked: each one since it was last asked has this in it, and there is one.
+    pub(crate) async fn forgive(&self, text: &str) {
+        let complaints = self.complaints().await;
+        assert!(!complaints.is_empty(), "the browser did not complain of {text}");
+        assert!(complaints.iter().all(|complaint| complaint.contains(text)), "{complaints:?}");
     }
 
     pub(crate) async fn quit(&self) {

@@ -40,6 +40,16 @@ fn a_server_of_its_own_is_measured_over_http() {
 }
 
 #[test]
+fn what_those_who_look_cost_is_measured() {
+    let folder = Folder::new();
+    let figures = folder.json(&["bench", "dashboard", "--jobs", "2560", "--waiting", "2000"]);
+    let items = figures["items"].as_array().unwrap();
+    let units: Vec<&str> = items.iter().map(|f| f["unit"].as_str().unwrap()).collect();
+    assert_eq!(units, ["events/s", "events/s", "×", "ms", "ms"], "{figures}");
+    assert!(items.iter().all(|item| item["value"].as_f64().unwrap() > 0.0), "{figures}");
+}
+
+#[test]
 fn lanes_are_drained_by_one_two_and_four_processes() {
     let folder = Folder::new();
     let sqlite = format!("sqlite:{}", folder.path("quell.db").display());

@@ -274,7 +274,7 @@ fn at_a_terminal_a_purge_asks() {
 }
 
 /// Both ends of a terminal.
-fn terminal() -> (std::fs::File, std::fs::File) {
+pub(crate) fn terminal() -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();

@@ -218,6 +218,17 @@ impl Lane {
         }
     }
 
+    /// The payload of an event was changed while it went back into this run.
+    pub fn edited_on_return(run: u64, seq: u64) -> Move {
+        Move {
+            run: Some(run),
+            from: Some(RunState::Pending),
+            to: Some(after(RunState::Pending, Change::Edited)),
+            upto_seq: seq,
+            ..plain(Change::Edited)
+        }
+    }
+
     /// The two halves of a run that failed: the left one is next, the right one follows, before anything newer.
     pub fn split(&mut self, now: Timestamp, parent: &CurrentRun, left: Part, right: Part) -> [Move; 2] {
         assert!(self.current.is_none(), "the parent has just left the lane");

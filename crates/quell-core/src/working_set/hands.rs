@@ -7,7 +7,7 @@ use crate::batch::RunId;
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
 use crate::event::{EventId, LaneKey, NewEvent, NewEventId, Payload, QueueName, Tenant};
-use crate::lane::{self, Paused};
+use crate::lane::{self, Lane, Paused};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
 use crate::schedule::{Schedule, ScheduleRow};
@@ -151,11 +151,15 @@ impl WorkingSet {
         if seqs.is_empty() || state == RunState::Succeeded {
             return Ok(Controlled::default());
         }
+        let edits = inhabited.edits(request, &seqs)?;
         if request.to == RedriveTo::Head && inhabited.lane.queued.len() >= limits::QUEUED_RUNS_MAX {
             return Err(too_many_queued(&key));
         }
-        let bytes: u64 =
-            seqs.iter().filter_map(|seq| inhabited.events.get(seq)).map(super::Kept::bytes).sum();
+        let size = |seq: &u64| match edits.get(seq) {
+            Some(payload) => payload.len() as u64,
+            None => inhabited.events.get(seq).map_or(0, super::Kept::bytes),
+        };
+        let bytes: u64 = seqs.iter().map(size).sum();
         let large = seqs.len() > limits::BATCH_EVENTS_MAX as usize || bytes > limits::BATCH_BYTES_MAX;
         if request.to == RedriveTo::Head && large && seqs.len() > 1 {
             return Err(too_large_to_redrive(id, seqs.len() as u64));
@@ -165,15 +169,36 @@ impl WorkingSet {
             return Err(mixed_sources(id));
         }
         let whole = seqs.len() as u64 == old.count && old.links.redriven_into.is_none();
+        let edited = self.edit_dead(&key, edits);
         let made = match request.to {
             RedriveTo::Head => self.redrive_head(now, actor, request, &key, &old, &seqs, whole),
             RedriveTo::New => self.redrive_new(now, actor, request, &key, old.number, &seqs),
         };
+        for id in edited {
+            let events = &self.lanes[&key].events;
+            let seq = events.values().find(|kept| kept.event.id == id).map_or(0, |kept| kept.event.seq);
+            self.record(now, &key, Some(made.lane), Lane::edited_on_return(made.number, seq), Some(actor));
+        }
         let run = &mut self.finished[place].ended.run;
         run.count -= seqs.len() as u64;
         run.links.redriven_into = Some(made.number);
         self.totals(&key).redriven(state, seqs.len() as u64);
         Ok(Controlled { changed: true, events: seqs.len() as u64, run: Some(made), more: false })
+    }
+
+    /// Gives events of a run that ended the payloads with which they go back; those that change.
+    fn edit_dead(&mut self, key: &LaneKey, edits: BTreeMap<u64, Payload>) -> Vec<EventId> {
+        let inhabited = self.lanes.get_mut(key).expect("its events are in this lane");
+        let mut edited = Vec::new();
+        for (seq, payload) in edits {
+            let event = &mut inhabited.events.get_mut(&seq).expect("it was listed").event;
+            if event.payload != payload {
+                // The fingerprint stays that of what was sent: a sender that repeats itself is still a duplicate.
+                event.payload = payload;
+                edited.push(event.id.clone());
+            }
+        }
+        edited
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a redrive is made of")]

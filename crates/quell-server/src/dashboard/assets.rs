@@ -1,4 +1,4 @@
-//! What pages load: one stylesheet, one script of ours, htmx and the mark, compiled into the program.
+//! What pages load: one stylesheet, two scripts of ours, htmx and the mark, compiled into the program.
 //!
 //! Addresses carry a piece of the content's hash, so browsers may keep them for a year; without it, or with an old one, they
 //! ask again and are told by the tag whether anything is new.
@@ -21,7 +21,7 @@ struct Asset {
     version: String,
 }
 
-static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 6]> = LazyLock::new(|| {
     let asset = |name, media, content: &'static [u8]| {
         let digest = Sha256::digest(content);
         let version = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -30,6 +30,12 @@ static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
     [
         asset("quell.css", "text/css; charset=utf-8", include_bytes!("../../assets/quell.css")),
         asset("quell.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/quell.js")),
+        asset(
+            "playground.js",
+            "text/javascript; charset=utf-8",
+            include_bytes!("../../assets/playground.js"),
+        ),
+        asset("board.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/board.js")),
         asset("htmx.min.js", "text/javascript; charset=utf-8", include_bytes!("../../assets/htmx.min.js")),
         asset("mark.svg", "image/svg+xml", include_bytes!("../../assets/mark.svg")),
     ]

@@ -65,6 +65,8 @@ pub(super) fn place(name: &str) -> String {
 pub(super) struct Entry {
     title: &'static str,
     place: String,
+    /// Behind "More": looked for now and then. The bar has room for what is looked at all day.
+    rare: bool,
     /// Of an application.
     added: bool,
 }
@@ -72,16 +74,24 @@ pub(super) struct Entry {
 pub(super) type Navigation = Arc<[Entry]>;
 
 pub(super) fn navigation(pages: &[AppPage]) -> Navigation {
-    let own = [
-        ("Overview", "/"),
-        ("Lanes", "/ui/lanes"),
-        ("Runs", "/ui/runs"),
-        ("Dead letters", "/ui/runs?state=failed"),
+    let daily =
+        [("Overview", "/"), ("Lanes", "/ui/lanes"), ("Runs", "/ui/runs"), ("Dead letters", "/ui/dead")];
+    let rare = [
         ("Deliveries", "/ui/deliveries"),
+        ("Sources", "/ui/sources"),
+        ("Schedules", "/ui/schedules"),
+        ("Audit", "/ui/audit"),
+        ("Playground", "/ui/playground"),
     ];
-    let own = own.into_iter().map(|(title, place)| Entry { title, place: place.to_owned(), added: false });
-    let added = pages.iter().map(|page| Entry { title: page.title, place: page.place(), added: true });
-    own.chain(added).collect()
+    let own = |(title, place): (&'static str, &str), rare| Entry {
+        title,
+        place: place.to_owned(),
+        rare,
+        added: false,
+    };
+    let added = |page: &AppPage| Entry { title: page.title, place: page.place(), rare: false, added: true };
+    let daily = daily.into_iter().map(|of| own(of, false));
+    daily.chain(pages.iter().map(added)).chain(rare.into_iter().map(|of| own(of, true))).collect()
 }
 
 /// The frame for one request.
@@ -139,12 +149,15 @@ impl Shell {
         self.navigation.iter().filter(|entry| self.sees_all || !entry.added)
     }
 
+    /// The entry of this page, if it stands behind "More".
+    fn rare_here(&self) -> Option<&Entry> {
+        self.entries().find(|entry| entry.rare && self.is_here(entry))
+    }
+
     fn is_here(&self, entry: &Entry) -> bool {
-        let dead = self.place == "/ui/runs?state=failed";
         match entry.place.as_str() {
-            "/ui/runs?state=failed" => dead,
             "/" => self.path == "/",
-            place => !dead && (self.path == place || self.path.starts_with(&format!("{place}/"))),
+            place => self.path == place || self.path.starts_with(&format!("{place}/")),
         }
     }
 }

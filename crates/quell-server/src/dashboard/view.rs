@@ -89,6 +89,26 @@ pub fn number(n: &u64) -> String {
     text
 }
 
+/// Letters that are not seen, or that change how others are seen: control characters and marks of direction.
+pub(super) fn is_invisible(c: char) -> bool {
+    let bidi =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    bidi || c.is_control() || matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// A user's text in which everything can be seen: `⟨1b⟩` in place of what is invisible. Lines and tabs stay.
+pub(super) fn visible(text: &str) -> String {
+    let mut seen = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => seen.push(c),
+            c if is_invisible(c) => seen.push_str(&format!("⟨{:02x}⟩", u32::from(c))),
+            c => seen.push(c),
+        }
+    }
+    seen
+}
+
 /// The beginning of a user's text, and how many bytes of it were left out.
 pub(super) struct Cut<'a> {
     pub(super) text: &'a str,
@@ -154,6 +174,12 @@ mod tests {
         assert!(lane_place(&lane).ends_with("%BC?tenant=a%26b"));
         assert_eq!(query(&[("a", ""), ("b", "c d"), ("e", "&")]), "?b=c+d&e=%26");
         assert_eq!(query(&[("a", "")]), "");
+    }
+
+    #[test]
+    fn what_is_invisible_is_shown() {
+        assert_eq!(visible("a\u{202e}b\u{1b}[1m\n\tü"), "a⟨202e⟩b⟨1b⟩[1m\n\tü");
+        assert_eq!(visible("order 7/a 🙂"), "order 7/a 🙂");
     }
 
     #[test]

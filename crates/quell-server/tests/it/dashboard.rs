@@ -396,9 +396,15 @@ async fn what_users_write_is_text_and_nothing_else() {
         ];
         for path in pages {
             let text = visitor.get(&path).await.text;
-            for raw in
-                ["<script>", "<svg", "<img src=x", "href=\"javascript:", "<b>ops", "\" onload", "' autofocus"]
-            {
+            for raw in [
+                "<script>",
+                "<svg onload",
+                "<img src=x",
+                "href=\"javascript:",
+                "<b>ops",
+                "\" onload",
+                "' autofocus",
+            ] {
                 assert!(!text.contains(raw), "{path} has {raw}: {text}");
             }
             let hx: Vec<_> = text.match_indices("hx-get=\"").collect();
@@ -522,7 +528,7 @@ async fn pages_go_on_and_the_part_that_changes_comes_alone() {
     let second = world.get(&next).await.text;
     let rows = |text: &str| text.matches("/ui/lanes/chat/key-").count();
     assert_eq!((rows(&first), rows(&second)), (50, 10));
-    assert!(next.contains("queue=chat") && second.contains("First page"));
+    assert!(next.contains("q=queue%3Achat") && second.contains("First page"));
     let fragment =
         Reply::of(world.request(Method::GET, "/ui/lanes?queue=chat").header("HX-Request", "true")).await;
     assert_eq!((fragment.status, rows(&fragment.text)), (StatusCode::OK, 50));

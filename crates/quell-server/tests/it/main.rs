@@ -1,5 +1,6 @@
 //! The server over real HTTP.
 
+mod board;
 mod control;
 mod corpus;
 mod dashboard;
@@ -10,6 +11,7 @@ mod events;
 mod hook_corpus;
 mod hooks;
 mod matrix;
+mod overview;
 mod reading;
 mod sections;
 mod senders;

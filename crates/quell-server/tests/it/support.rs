@@ -105,6 +105,15 @@ impl World {
         change: impl FnOnce(ServerOptions) -> ServerOptions,
     ) -> World {
         let engine = Engine::open(settings).await.expect("the store opens");
+        World::over(folder, engine, change).await
+    }
+
+    /// Over an engine that the test has made.
+    pub(crate) async fn over(
+        folder: Arc<TempDir>,
+        engine: Engine,
+        change: impl FnOnce(ServerOptions) -> ServerOptions,
+    ) -> World {
         let options = change(ServerOptions::at("127.0.0.1:0"));
         let server = Server::bind(engine.clone(), options).await.expect("the server listens");
         let (address, admin, stop) = (server.address(), server.admin_address(), CancellationToken::new());

@@ -437,7 +437,7 @@ fn dead(c: &mut Caller, names: &[&str]) -> Batch {
 fn redriven(batch: &Batch, events: &[&str], to: RedriveTo) -> ControlAction {
     let events = events.iter().map(|n| id(n)).collect();
     let policy = queue::append().into();
-    ControlAction::Redrive(Redrive { run: batch.run_id, events, to, fresh: false, policy })
+    ControlAction::Redrive(Redrive { run: batch.run_id, events, edits: Vec::new(), to, fresh: false, policy })
 }
 
 fn redrive(c: &mut Caller, to: RedriveTo) {

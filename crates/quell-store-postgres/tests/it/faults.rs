@@ -6,7 +6,7 @@ use quell_core::store::{Durability, Store};
 use quell_store_postgres::{Options, PostgresStore};
 use quell_store_tests::builders::{append_one, claim_all, event, refused, try_append};
 use quell_store_tests::reads::health;
-use quell_test_servers::postgres_url;
+use quell_test_servers::{pgbouncer_url, postgres_url};
 
 use crate::world::{fresh_schema, run_sql, with};
 
@@ -193,6 +193,23 @@ async fn health_tells_what_the_server_is_worth() {
 }
 
 #[tokio::test]
+async fn a_pooler_is_seen_by_the_port_of_the_server_behind_it() {
+    let pooler_of = async |url: &str| {
+        let schema = fresh_schema();
+        let store =
+            PostgresStore::open_url(&with(url, &schema, "&statement_mode=unnamed")).await.expect("it opens");
+        let health = health(&*store).await;
+        drop(store);
+        run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+        assert!(!health.warnings.iter().any(|w| w.text.contains("pooler")), "{:?}", health.warnings);
+        health.facts.into_iter().find(|(name, _)| name == "pooler").map(|(_, seen)| seen)
+    };
+    assert_eq!(pooler_of(&postgres_url()).await.as_deref(), Some("none seen"));
+    let seen = pooler_of(&pgbouncer_url()).await.unwrap_or_default();
+    assert!(seen.starts_with("seen: the server itself listens on port"), "{seen}");
+}
+
+#[tokio::test]
 async fn a_server_without_fsync_is_called_what_it_is() {
     let name = fresh_schema();
     let sql = format!(
@@ -204,7 +221,9 @@ async fn a_server_without_fsync_is_called_what_it_is() {
         Durability::BestEffort(text) => assert!(text.contains("synchronous_commit is off"), "{text}"),
         Durability::Durable => panic!("it is not"),
     }
-    assert!(health(&*store).await.warnings.iter().any(|w| w.contains("synchronous_commit")));
+    let warnings = health(&*store).await.warnings;
+    let weak = warnings.iter().find(|w| w.text.contains("synchronous_commit")).expect("it is told");
+    assert!(weak.fix.contains("ALTER SYSTEM SET synchronous_commit = on"), "{weak:?}");
     drop(store);
     run_sql(&postgres_url(), &format!("DROP SCHEMA {name} CASCADE; DROP ROLE {name}")).await;
 }

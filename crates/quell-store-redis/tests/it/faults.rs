@@ -58,7 +58,7 @@ async fn a_second_that_may_be_lost_is_told() {
     let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
         panic!("asked for health")
     };
-    assert!(health.warnings.iter().any(|w| w.contains("appendfsync always")), "{:?}", health.warnings);
+    assert!(health.warnings.iter().any(|w| w.fix.contains("appendfsync always")), "{:?}", health.warnings);
     // What an operator changes is seen without a restart.
     said(&server.url(), &["CONFIG", "SET", "appendfsync", "always"]).await;
     let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
@@ -128,7 +128,7 @@ async fn a_server_that_hides_its_configuration_is_used_with_a_warning() {
     let Inspected::Health(health) = store.inspect(Inspect::Health).await.unwrap() else {
         panic!("asked for health")
     };
-    assert!(health.warnings.iter().any(|w| w.contains("CONFIG GET")), "{:?}", health.warnings);
+    assert!(health.warnings.iter().any(|w| w.text.contains("CONFIG GET")), "{:?}", health.warnings);
 }
 
 #[tokio::test]

@@ -7,12 +7,12 @@ use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{EventId, Key, LaneKey, NewEvent, NewEventId, Payload};
-use quell_core::lane::{self, Gone};
+use quell_core::lane::{self, Gone, Lane};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::limits;
 use quell_core::store::{
-    Controlled, Purge, PurgeWhat, Redrive, RedriveTo, mixed_sources, not_buffered, too_large_to_redrive,
-    too_many_queued,
+    Controlled, Purge, PurgeWhat, Redrive, RedriveTo, edits_another, mixed_sources, not_buffered,
+    too_large_to_redrive, too_many_queued,
 };
 use rusqlite::OptionalExtension;
 use rusqlite::types::Value;
@@ -69,11 +69,12 @@ pub(super) fn redrive(tx: &mut Tx<'_, '_>, actor: &str, request: &Redrive) -> St
             || row.lane.open.is_some_and(|o| o.number == id.number);
         return if live { Ok(Controlled::default()) } else { Err(StoreError::not_found(id)) };
     };
-    let chosen = choose(tx, request, &record).map_err(|e| not_done(&e))?;
+    let mut chosen = choose(tx, request, &record).map_err(|e| not_done(&e))?;
     // Conditional on still being dead (or discarded), so a repeat does nothing.
     if chosen.is_empty() || record.ended.state == RunState::Succeeded {
         return Ok(Controlled::default());
     }
+    let edits = edits(tx, request, &mut chosen)?;
     if request.to == RedriveTo::Head && row.lane.queued.len() >= limits::QUEUED_RUNS_MAX {
         let queue = tx.queue(row.queue_id).map_err(|e| not_done(&e))?.clone();
         let key = key_of(&row.key).map_err(|e| not_done(&e))?;
@@ -88,8 +89,35 @@ pub(super) fn redrive(tx: &mut Tx<'_, '_>, actor: &str, request: &Redrive) -> St
     if request.to == RedriveTo::Head && several {
         return Err(mixed_sources(id));
     }
-    let done = put_back(tx, actor, request, row, record, &chosen).map_err(|e| not_done(&e))?;
+    let done = put_back(tx, actor, request, row, record, &chosen, &edits).map_err(|e| not_done(&e))?;
     Ok(Controlled { changed: true, events: chosen.len() as u64, run: Some(done), more: false })
+}
+
+/// An event that goes back with another payload.
+struct Edit<'a> {
+    seq: u64,
+    id: &'a EventId,
+    payload: &'a Payload,
+}
+
+/// Those whose payload really changes; the sizes of the chosen ones are then those that they will have.
+fn edits<'a>(tx: &mut Tx<'_, '_>, request: &'a Redrive, chosen: &mut [Member]) -> StoreResult<Vec<Edit<'a>>> {
+    let mut edits = Vec::new();
+    for (id, payload) in &request.edits {
+        let found = find_event(tx, request.run.lane, id).map_err(|e| not_done(&e))?;
+        let own = found.and_then(|(seq, _)| chosen.iter_mut().find(|member| member.seq == seq));
+        let Some(member) = own else { return Err(edits_another(request.run, id)) };
+        let sql = "SELECT payload = ?3 FROM event WHERE lane_id = ?1 AND seq = ?2";
+        let same = |tx: &Tx<'_, '_>| -> rusqlite::Result<bool> {
+            let mut statement = tx.connection.prepare_cached(sql)?;
+            statement.query_row((request.run.lane, member.seq, payload.as_str()), |row| row.get(0))
+        };
+        if !same(tx).map_err(|e| not_done(&e))? {
+            member.bytes = payload.len() as u64;
+            edits.push(Edit { seq: member.seq, id, payload });
+        }
+    }
+    Ok(edits)
 }
 
 /// The events of the old run that are asked for.
@@ -115,8 +143,14 @@ fn put_back(
     mut row: LaneRow,
     mut record: RunRecord,
     chosen: &[Member],
+    edits: &[Edit<'_>],
 ) -> rusqlite::Result<RunId> {
     let (queue, lane) = (row.queue_id, row.lane.id);
+    for edit in edits {
+        // The fingerprint stays that of what was sent: a sender that repeats itself is still a duplicate.
+        let sql = "UPDATE event SET payload = ?3 WHERE lane_id = ?1 AND seq = ?2";
+        tx.execute(sql, [number(lane), number(edit.seq), Value::Text(edit.payload.as_str().to_owned())])?;
+    }
     let old = record.ended.run.clone();
     let whole = chosen.len() as u64 == old.count && old.links.redriven_into.is_none();
     let made = match request.to {
@@ -139,6 +173,11 @@ fn put_back(
         }
         RedriveTo::New => as_new(tx, actor, request, &mut row, old.number, chosen)?,
     };
+    for edit in edits {
+        // It may have a new number by now.
+        let seq = find_event(tx, lane, edit.id)?.map_or(edit.seq, |(seq, _)| seq);
+        tx.audit(queue, Some(lane), &Lane::edited_on_return(made, seq), Some(actor))?;
+    }
     let totals = &mut tx.queue(queue)?.totals;
     totals.redriven(record.ended.state, chosen.len() as u64);
     let run = &mut record.ended.run;

@@ -148,7 +148,7 @@ async fn after_a_restore_no_number_is_handed_out_again_and_no_lease_is_alive() {
 
     let health = health(&*store).await;
     assert!(health.facts.iter().any(|(name, _)| name == "restored_at"), "{:?}", health.facts);
-    assert!(health.warnings[0].contains("events accepted after the backup are not in it"), "{health:?}");
+    assert!(health.warnings[0].text.contains("events accepted after the backup are not in it"), "{health:?}");
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn after_an_erase_nothing_of_it_is_in_any_file() {
     drop(store);
     assert_eq!(found(folder.path()), []);
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(health(&*store).await.warnings, Vec::<String>::new(), "and nothing is left to do");
+    assert_eq!(health(&*store).await.warnings, [], "and nothing is left to do");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_reader_of_the_past_delays_the_clearing_and_does_not_prevent_it() {
     erase_lane(&*store, &lane("chat", CANARY)).await;
     assert!(!found(folder.path()).is_empty(), "it is in the snapshot of the reader");
     let warnings = health(&*store).await.warnings;
-    assert!(warnings[0].contains("erased"), "{warnings:?}");
+    assert!(warnings[0].text.contains("erased"), "{warnings:?}");
     drop(reader);
     // It is tried again with later writes, though not with each of them.
     for _ in 0..100 {

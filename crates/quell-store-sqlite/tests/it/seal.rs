@@ -34,7 +34,7 @@ async fn callers_own_transactions_are_refused_too() {
     let frame = store.frame().await.expect("it is read");
     assert_eq!((frame.counts.aside, frame.totals.len(), frame.last_number), (0, 0, 0), "{frame:?}");
     let warnings = health(&*store).await.warnings;
-    assert!(warnings.iter().any(|text| text.contains("sealed by ada")), "{warnings:?}");
+    assert!(warnings.iter().any(|one| one.text.contains("sealed by ada")), "{warnings:?}");
 
     store.seal(None).await.expect("the seal is lifted");
     append_one(&*store, event("orders", "k").id("a")).await;

@@ -267,7 +267,8 @@ async fn redrive_one(store: &Recorded, course: &Course, chance: &mut Chance) {
     };
     let to = *chance.pick(&[RedriveTo::Head, RedriveTo::New]);
     let fresh = chance.percent(30);
-    let redrive = Redrive { run: row.id, events: Vec::new(), to, fresh, policy: course.append.clone() };
+    let (events, edits) = (Vec::new(), Vec::new());
+    let redrive = Redrive { run: row.id, events, edits, to, fresh, policy: course.append.clone() };
     act(store, ControlAction::Redrive(redrive)).await;
 }
 

@@ -127,7 +127,8 @@ impl History<'_> {
         let fresh = self.chance.percent(30);
         self.tell(format!("redrive {} of {} {to:?} fresh {fresh}", subject.id, subject.lane));
         let request = |row: &RunRow| {
-            let redrive = Redrive { run: row.id, events: Vec::new(), to, fresh, policy: no_window() };
+            let (events, edits) = (Vec::new(), Vec::new());
+            let redrive = Redrive { run: row.id, events, edits, to, fresh, policy: no_window() };
             Control { actor: "ada".into(), action: ControlAction::Redrive(redrive) }
         };
         let (subject, model) = (request(subject), request(model));

@@ -13,6 +13,7 @@
 mod chat;
 mod endpoint;
 mod error;
+mod fingerprint;
 mod handler;
 mod policy;
 mod prices;
@@ -62,6 +63,8 @@ use quell_core::store::RunPolicy;
 use quell_fetch::Allow;
 use quell_webhook::{Rules, Scheme};
 
+use crate::redact::RedactRule;
+
 pub use chat::{
     Aggregation, CHAT, CHAT_FAILED, ChatModelSettings, ChatSettings, ChatTenant, MetaSettings, PromptSource,
     TwilioSettings, WatiSettings,
@@ -73,9 +76,9 @@ pub use prices::{
     Paging, PriceFields, PriceSourceSettings, PriceType, PriceValueSettings, PricesSettings,
 };
 pub use raw::{
-    BreakerConfig, Config, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig, OutboundConfig,
-    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowConfig,
-    WindowParts, WorkerConfig,
+    BreakerConfig, Config, DashboardConfig, EndpointConfig, HandlerConfig, HandlerParts, NotifyConfig,
+    OutboundConfig, QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig,
+    WindowConfig, WindowParts, WorkerConfig,
 };
 pub use raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
 pub use raw_prices::{
@@ -99,6 +102,7 @@ pub struct Settings {
     /// A second `host:port` for everything but events in and work out.
     pub admin_listen: Option<String>,
     pub server: ServerSettings,
+    pub dashboard: DashboardSettings,
     /// What `http` handlers may connect to besides the public internet.
     pub outbound: Allow,
     pub worker: WorkerSettings,
@@ -212,6 +216,15 @@ impl ServerSettings {
     pub const CONNECTIONS_DEFAULT: usize = 4_096;
     /// Descriptors of a process are few.
     pub const CONNECTIONS_MAX: usize = 65_536;
+}
+
+/// What the dashboard shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DashboardSettings {
+    /// What it does not show of payloads.
+    pub redact: Vec<RedactRule>,
+    /// Where a trace is looked at, with `{trace_id}` in it.
+    pub trace_url: Option<String>,
 }
 
 /// How transcripts of coding agents are read; the application checks the patterns.

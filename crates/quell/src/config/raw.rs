@@ -36,6 +36,8 @@ pub struct Config {
     pub retention: Option<Written<DurationText>>,
     /// How the HTTP server behaves.
     pub server: ServerConfig,
+    /// What the dashboard shows.
+    pub dashboard: DashboardConfig,
     /// What `http` handlers and the URLs of `notify` may connect to besides the public internet.
     pub outbound: OutboundConfig,
     /// How a worker process behaves, whatever its queues.
@@ -91,6 +93,19 @@ pub struct ServerConfig {
     /// Default `4096`.
     #[schemars(range(min = 1, max = 65536))]
     pub connections: Option<Written<i64>>,
+}
+
+/// `[dashboard]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DashboardConfig {
+    /// What is not shown of payloads, results, steps and headers: places (`"/card/number"`, `"/items/*/price"`) and names of
+    /// members wherever they stand, in any case of letters (`"*token*"`). Stores, handlers and the API have everything.
+    /// Default `[]`.
+    pub redact: Option<Written<Vec<String>>>,
+    /// Where a trace is looked at: an address with `{trace_id}` in it, for events whose sender sent a `traceparent`. Default:
+    /// none.
+    pub trace_url: Option<Written<String>>,
 }
 
 /// `[outbound]`

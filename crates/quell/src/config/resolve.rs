@@ -15,21 +15,25 @@ use quell_core::limits;
 use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
+use crate::redact::RedactRule;
+
 use super::chat::{CHAT, CHAT_FAILED, attach_chat, check_endpoint, resolve_chat};
 use super::endpoint::{resolve_endpoint, same_path};
 use super::error::{ConfigError, Place, distance};
 use super::policy::{attach_notify, notify_queues};
 use super::prices::{COLLECT, COLLECT_TEST, COLLECT_VALUE, resolve_prices};
 use super::queue::{Applications, QueueSources, TRANSCRIPTS, resolve_queue};
-use super::raw::{OutboundConfig, QueueConfig, ServerConfig, TranscriptsConfig, WorkerConfig};
+use super::raw::{
+    DashboardConfig, OutboundConfig, QueueConfig, ServerConfig, TranscriptsConfig, WorkerConfig,
+};
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
 use super::source::resolve_source;
 use super::store::{StoreChoice, StoreUrl};
 use super::value::Written;
 use super::{
-    Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings, ServerSettings, Settings,
-    SettingsInput, TranscriptsSettings, WorkerSettings,
+    DashboardSettings, Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings,
+    ServerSettings, Settings, SettingsInput, TranscriptsSettings, WorkerSettings,
 };
 
 /// The longest of the small waits of a worker; more is a mistake.
@@ -76,6 +80,7 @@ impl Settings {
         let listen = r.listen(&input.flags, config.listen)?;
         let admin_listen = r.admin_listen(config.admin_listen)?;
         let server = r.server(config.server)?;
+        let dashboard = r.dashboard(config.dashboard)?;
         let outbound = r.outbound(config.outbound)?;
         let retention = r.duration(
             "retention",
@@ -168,6 +173,7 @@ impl Settings {
             listen,
             admin_listen,
             server,
+            dashboard,
             outbound,
             worker,
             retention,
@@ -345,6 +351,30 @@ impl Resolver<'_> {
         }
         self.note("worker.id", id, &found.origin);
         Ok(Some(found.value))
+    }
+
+    fn dashboard(&mut self, file: DashboardConfig) -> Result<DashboardSettings, ConfigError> {
+        let mut settings = DashboardSettings::default();
+        if let Some(written) = file.redact {
+            let found = self.placed(written);
+            let rules: Result<Vec<_>, String> =
+                found.value.iter().map(|text| RedactRule::parse(text)).collect();
+            let example = "write for example \"/card/number\" or \"*token*\"";
+            settings.redact = rules.map_err(|problem| self.error(&found, problem).help(example))?;
+            self.note("dashboard.redact", format!("{:?}", found.value), &found.origin);
+        }
+        if let Some(written) = file.trace_url {
+            let found = self.placed(written);
+            let is_web = ["http://", "https://"].iter().any(|start| found.value.starts_with(start));
+            if !is_web || !found.value.contains("{trace_id}") {
+                let problem = format!("{:?} is not an address with {{trace_id}} in it", found.value);
+                let example = "write for example \"https://traces.example.org/trace/{trace_id}\"";
+                return Err(self.error(&found, problem).help(example));
+            }
+            self.note("dashboard.trace_url", format!("{:?}", found.value), &found.origin);
+            settings.trace_url = Some(found.value);
+        }
+        Ok(settings)
     }
 
     /// Without a file any name is a queue with the defaults; the special ones keep theirs.

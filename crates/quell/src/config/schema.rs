@@ -7,8 +7,9 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use super::raw::{
-    BreakerConfig, Config, EndpointConfig, HandlerParts, NotifyConfig, OutboundConfig, QueueConfig,
-    RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowParts, WorkerConfig,
+    BreakerConfig, Config, DashboardConfig, EndpointConfig, HandlerParts, NotifyConfig, OutboundConfig,
+    QueueConfig, RetryConfig, ScheduleConfig, ServerConfig, SourceConfig, TranscriptsConfig, WindowParts,
+    WorkerConfig,
 };
 use super::raw_chat::{ChatConfig, ChatModelConfig, ChatTenantConfig, MetaConfig, TwilioConfig, WatiConfig};
 use super::raw_prices::{
@@ -32,6 +33,7 @@ pub fn reference() -> String {
     let mut page = String::new();
     page.push_str(&table::<Config>("Top level"));
     page.push_str(&table::<ServerConfig>("`[server]`"));
+    page.push_str(&table::<DashboardConfig>("`[dashboard]`"));
     page.push_str(&table::<OutboundConfig>("`[outbound]`"));
     page.push_str(&table::<WorkerConfig>("`[worker]`"));
     page.push_str(&table::<QueueConfig>("`[queues.NAME]`"));

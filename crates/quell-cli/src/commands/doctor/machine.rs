@@ -37,10 +37,11 @@ impl Machine {
             "only {} are free on the store's disk; events are refused when it is full",
             times::bytes(free)
         );
+        let fix = "remove what is not needed there, or shorten `retention`: `quell doctor` shows what the file holds";
         if free < FREE_BYTES_PROBLEM {
-            vec![problem(text)]
+            vec![problem(text, fix)]
         } else if free < FREE_BYTES_WARNING && free < total / 20 {
-            vec![warning(text)]
+            vec![warning(text, fix)]
         } else {
             Vec::new()
         }

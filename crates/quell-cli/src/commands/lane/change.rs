@@ -59,7 +59,7 @@ pub(super) async fn make(
     args: &LaneArgs,
 ) -> Result<u8, Failure> {
     context::known_queue(engine, &lane.queue).await?;
-    let actor = context::actor(args.by.actor.clone());
+    let actor = context::actor(&args.by);
     let done = match &change {
         Change::Edit(id) => {
             let payload = payload::json(args.with.as_deref().unwrap_or("-"))?;

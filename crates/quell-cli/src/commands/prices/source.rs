@@ -178,7 +178,7 @@ async fn hand(args: HandArgs, enable: bool, global: &Global) -> Result<u8, Failu
     if !prices.sources.contains_key(&name) {
         return Err(unknown(prices, &name));
     }
-    let actor = context::actor(args.by.actor);
+    let actor = context::actor(&args.by);
     let scope = SourceScope { tenant: args.owner.tenant()?, name: name.clone() };
     // It may be new in the file, and no worker has started since.
     desk.engine.apply_sources().await?;

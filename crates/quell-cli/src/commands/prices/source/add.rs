@@ -114,7 +114,7 @@ pub(in crate::commands::prices) async fn add(args: AddArgs, global: &Global) -> 
         context::open_now(&Loaded { settings, file: Some(path.clone()), env: Env::from_process() }).await?;
     engine.apply_sources().await?;
     let scope = SourceScope { tenant: Tenant::none(), name: name.clone() };
-    engine.disable_source(scope, &context::actor(args.by.actor)).await?;
+    engine.disable_source(scope, &context::actor(&args.by)).await?;
     let shown = path.display();
     output::line(match before {
         Some(_) => format!("added [prices.sources.{name}] to {shown}"),
