@@ -5,14 +5,14 @@
 //! The files judged are those that git knows or would add, because a link to something ignored works only for its
 //! author.
 //!
-//! `links.rs` reads the Markdown; here the files are gathered and the findings worded.
+//! `links.rs` reads the Markdown, `snippets.rs` compares programs that a page shows with their files; here the files are gathered and the findings worded.
 
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 
 use crate::report::Verdict;
-use crate::{Place, links, process};
+use crate::{Place, links, process, snippets};
 
 /// The repository as text: path with `/` → content; files that are not UTF-8 are listed with no content.
 pub(crate) type Files = BTreeMap<String, String>;
@@ -62,6 +62,9 @@ fn judge(files: &Files) -> Vec<String> {
             }
         }
         if path.ends_with(".md") {
+            for (line, problem) in snippets::findings(files, text) {
+                findings.push(format!("{path}:{line}: {problem}"));
+            }
             for link in links::links(text) {
                 if let Err(reason) = links::resolve(files, path, &link.target) {
                     findings.push(format!("{path}:{}: link `{}` {reason}", link.line, link.target));

@@ -12,11 +12,13 @@ mod deny;
 mod docs;
 mod failures;
 mod generate;
+mod library;
 mod links;
 mod parts;
 mod process;
 mod report;
 mod servers;
+mod snippets;
 mod tally;
 
 use std::ffi::OsString;

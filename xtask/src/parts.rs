@@ -14,7 +14,7 @@ use crate::failures::Failures;
 use crate::report::{Line, Verdict};
 use crate::servers::Servers;
 use crate::tally::Tally;
-use crate::{Place, api, clients, deny, docs, process, report};
+use crate::{Place, api, clients, deny, docs, library, process, report};
 
 /// One named piece of the judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) enum Part {
     Api,
     Clients,
     Doc,
+    Library,
     Docs,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Selection {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Fmt,
         Self::Clippy,
         Self::Deny,
@@ -47,6 +48,7 @@ impl Part {
         Self::Api,
         Self::Clients,
         Self::Doc,
+        Self::Library,
         Self::Docs,
     ];
 
@@ -60,6 +62,7 @@ impl Part {
             Self::Api => "api",
             Self::Clients => "clients",
             Self::Doc => "doc",
+            Self::Library => "library",
             Self::Docs => "docs",
         }
     }
@@ -74,7 +77,12 @@ impl Part {
             Self::Api => "the server keeps to its own document, whatever schemathesis sends",
             Self::Clients => "the clients for Python and Node: installed as users do, against a real server",
             Self::Doc => "the programs inside the documentation comments",
-            Self::Docs => "links in Markdown files resolve; no path of one machine is mentioned",
+            Self::Library => {
+                "the crate `quell` with each of its features alone, and its documentation without a warning"
+            }
+            Self::Docs => {
+                "links in Markdown files resolve, programs in them are files; no path of one machine is mentioned"
+            }
         }
     }
 
@@ -123,6 +131,16 @@ fn tests(command: Command) -> anyhow::Result<Outcome> {
     Ok(Outcome { verdict, tally: Some(tally), failures })
 }
 
+/// How many tests run at once, unless the caller says it.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// More than there are processors: most of the long tests wait, for a window, a lease or a server, and leave half of two
+/// processors idle.
+fn threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    processors + processors.div_ceil(2)
+}
+
 /// The one place that decides what each part means.
 fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<Outcome> {
     let plain = |args: &[&str]| process::stream(place.cargo(args)).map(Outcome::plain);
@@ -134,6 +152,9 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<O
         Part::Tests => {
             let mut command = place.cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]);
             command.args(test_args);
+            if std::env::var_os(THREADS).is_none() {
+                command.env(THREADS, threads().to_string());
+            }
             let servers = Servers::start(place)?;
             servers.name_to(&mut command);
             let mut outcome = tests(command)?;
@@ -152,6 +173,7 @@ fn run_part(place: &Place, part: Part, test_args: &[String]) -> anyhow::Result<O
             command.args(test_args);
             tests(command)
         }
+        Part::Library => library::check(place).map(Outcome::plain),
         Part::Docs => docs::check(place).map(Outcome::plain),
     }
 }

@@ -23,13 +23,14 @@ class Receiver(BaseHTTPRequestHandler):
             self.send_error(401)
             return
         batch = Batch.read(json.loads(body))
-        print(id, batch.key, json.dumps([event.payload for event in batch.events]), flush=True)
-        answer = json.dumps({"result": {"seen": len(batch.events)}}).encode()
+        answer = "you said: " + ", ".join(event.payload["text"] for event in batch.events)
+        print(id, batch.key, answer, flush=True)  # the id stays the same when a batch is sent again
+        report = json.dumps({"result": {"answer": answer}}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(report)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(report)
 
     def log_message(self, *_: object) -> None:
         pass

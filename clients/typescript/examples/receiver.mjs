@@ -14,8 +14,9 @@ const server = createServer(async (request, response) => {
   try {
     const id = verify(body, request.headers, secrets);
     const batch = readBatch(JSON.parse(body.toString()));
-    console.log(id, batch.key, JSON.stringify(batch.events.map((event) => event.payload)));
-    response.setHeader("Content-Type", "application/json").end(JSON.stringify({ result: { seen: batch.events.length } }));
+    const answer = `you said: ${batch.events.map((event) => event.payload.text).join(", ")}`;
+    console.log(id, batch.key, answer); // the id stays the same when a batch is sent again
+    response.setHeader("Content-Type", "application/json").end(JSON.stringify({ result: { answer } }));
   } catch (error) {
     if (!(error instanceof SignatureError)) throw error;
     console.log("refused", error.reason);

@@ -57,11 +57,11 @@ handler = { http = "http://127.0.0.1:${port}/", secret_env = "PUSH_SECRET" }
     const pushing = await Server.start(CONFIG + push, { PUSH_SECRET: SECRET });
     t.after(() => pushing.stop());
     const quell = clientOf(pushing);
-    await quell.append("push", "ada", { n: 1 });
-    const { runId } = await quell.append("push", "ada", { n: 2 });
+    await quell.append("push", "ada", { text: "hi" });
+    const { runId } = await quell.append("push", "ada", { text: "are you there?" });
     const line = await receiver.line("ada");
-    assert.ok(line.endsWith('ada [{"n":1},{"n":2}]'), line);
-    assert.deepEqual((await ended(quell, runId)).result, { seen: 2 });
+    assert.ok(line.endsWith("ada you said: hi, are you there?"), line);
+    assert.deepEqual((await ended(quell, runId)).result, { answer: "you said: hi, are you there?" });
     const forged = await fetch(`http://127.0.0.1:${port}/`, { method: "POST", body: "{}" });
     assert.equal(forged.status, 401);
     await receiver.line("refused missing_signature");

@@ -21,6 +21,9 @@ use tokio_postgres::NoTls;
 const ANSWER: Duration = Duration::from_secs(60);
 /// Keys that are looked at, and deleted, in one request.
 const AT_ONCE: usize = 1_000;
+/// How often a folder is deleted before it counts as one that cannot be, and the time in between.
+const DELETE_TRIES: usize = 100;
+const DELETE_PAUSE: Duration = Duration::from_millis(50);
 /// Parameters that the stores read from their URLs and that no driver knows.
 const OURS: [&str; 8] =
     ["schema", "statement_mode", "sslmode", "sslrootcert", "pool", "prefix", "durability", "listen"];
@@ -168,7 +171,10 @@ impl Fresh {
     /// Deletes everything that the workload made. Nobody may be using the place any more.
     pub(crate) async fn remove(self) -> anyhow::Result<()> {
         match self.kind {
-            Kind::Sqlite => self.folder.map_or(Ok(()), TempDir::close).context("cannot delete the folder"),
+            Kind::Sqlite => match self.folder {
+                Some(folder) => delete_folder(folder).await.context("cannot delete the folder"),
+                None => Ok(()),
+            },
             Kind::Postgres => {
                 let drop = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name);
                 let dropped = self.postgres().await?.batch_execute(&drop).await;
@@ -180,6 +186,20 @@ impl Fresh {
             }
         }
     }
+}
+
+/// Again for a while: after a workload that was stopped, the thread that opens or closes its file may put one more beside those
+/// that have just been deleted.
+async fn delete_folder(folder: TempDir) -> std::io::Result<()> {
+    for _ in 0..DELETE_TRIES {
+        if std::fs::remove_dir_all(folder.path()).is_ok() {
+            // Nothing is left for its own end to delete.
+            let _gone = folder.keep();
+            return Ok(());
+        }
+        quell::clock::sleep(DELETE_PAUSE).await;
+    }
+    folder.close()
 }
 
 /// Until a whole pass finds nothing: after a workload that was stopped, its last request may still be on its way.

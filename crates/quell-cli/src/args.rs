@@ -9,25 +9,39 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
-/// Shown under every long help.
-pub(crate) const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  failed, or something is wrong (doctor; lines or runs refused by send --bulk or redrive)
-  2  wrong usage or configuration
-  3  not found
-  4  conflict or refused: a limit, a known id, a busy key, a file that would be overwritten
-  5  the store is not available
-  6, 7, 8  send --wait: the run failed, was cancelled, has not ended in time
+/// What scripts decide by: part of the interface, shown under the help, in the manual and in the reference.
+pub(crate) const EXIT_CODES: [(&str, &str); 10] = [
+    ("0", "done; also a worker that was stopped by one signal"),
+    (
+        "1",
+        "failed, or something is wrong: `doctor` found a problem, `send --bulk` refused lines, `redrive` refused runs",
+    ),
+    ("2", "wrong usage or configuration; also a question that nobody can be asked without `--yes`"),
+    ("3", "not found: a run, an event, a schedule, a key that was never seen, a queue that nobody knows"),
+    (
+        "4",
+        "conflict or refused: a limit, an id used for another payload, a busy key with `--only-if-idle`, a file or store that would \
+         be overwritten or is in use, a question answered with no",
+    ),
+    ("5", "the store is not available: missing, damaged, not Quell's, of a newer version, read-only, full"),
+    ("6", "`send --wait`: the run failed"),
+    ("7", "`send --wait`: the run was cancelled, or the event was erased"),
+    ("8", "`send --wait`: the run has not ended in time"),
+    ("130, 143", "a worker that was stopped at once by a second SIGINT or SIGTERM"),
+];
 
-Documentation: docs/guide/first-steps.md, docs/reference/cli.md";
+/// The codes, and where to read on.
+pub(crate) fn exit_codes() -> String {
+    let codes: String = EXIT_CODES.iter().map(|(code, meaning)| format!("  {code}  {meaning}\n")).collect();
+    format!("Exit codes:\n{codes}\nDocumentation: docs/guide/first-steps.md, docs/reference/cli.md")
+}
 
 #[derive(Debug, Parser)]
 #[command(
     name = "quell",
     version,
     about = "Quell turns bursts of events into one orderly run per key.",
-    after_help = EXIT_CODES,
+    after_help = exit_codes(),
     disable_help_subcommand = false,
     max_term_width = 110
 )]
@@ -42,7 +56,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Global {
-    /// Where events are kept: `sqlite:PATH`. Before QUELL_STORE, quell.toml, DATABASE_URL and ./quell.db
+    /// Where events are kept: `sqlite:PATH`, `postgres://…` or `redis://…`. Before QUELL_STORE, quell.toml, DATABASE_URL and ./quell.db
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The configuration file; without this, ./quell.toml if it exists
@@ -202,6 +216,8 @@ pub(crate) enum Command {
     Bench(commands::bench::BenchArgs),
     /// Print a completion script for your shell
     Completions(commands::completions::CompletionsArgs),
+    /// Write the manual pages, or show the one of quell itself
+    Man(commands::man::ManArgs),
     /// The worker that the demo kills.
     #[command(hide = true, name = "demo-worker")]
     DemoWorker(commands::demo::WorkerArgs),

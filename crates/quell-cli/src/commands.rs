@@ -17,6 +17,7 @@ pub(crate) mod init;
 pub(crate) mod lane;
 pub(crate) mod lanes;
 pub(crate) mod listen;
+pub(crate) mod man;
 pub(crate) mod pause;
 pub(crate) mod prices;
 pub(crate) mod purge;
@@ -82,6 +83,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args, global).await,
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::DemoWorker(args) => demo::work(&args).await,
         Command::BenchWorker(args) => bench::work(&args).await,
     }

@@ -9,11 +9,14 @@ mod commands;
 mod confirm;
 mod context;
 mod failure;
+mod help;
 mod logging;
 mod outgoing;
 mod output;
 mod payload;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod signals;
 #[cfg(feature = "otel")]
 mod telemetry;
@@ -23,7 +26,7 @@ mod transcripts;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
     if let Some(code) = commands::hook::quick::run(std::env::args_os().skip(1)) {
         return code;
     }
-    let matches = match Cli::command().try_get_matches() {
+    let matches = match help::command().try_get_matches() {
         Ok(matches) => matches,
         Err(answer) => return usage(&answer),
     };

@@ -21,14 +21,18 @@ use crate::store::RunPolicy;
 pub struct Aside {
     /// The order of acceptance.
     pub number: u64,
+    /// What enters its lane later.
     pub event: NewEvent,
+    /// When its sender got the receipt.
     pub accepted_at: Timestamp,
+    /// When it enters its lane.
     pub ready_at: Timestamp,
     /// Not looked at before this moment, because its lane was full.
     pub look_at: Timestamp,
 }
 
 impl Aside {
+    /// Set aside at this moment, under a number of its own.
     pub fn new(number: u64, event: NewEvent, now: Timestamp) -> Self {
         let ready_at = now.after(event.delay.unwrap_or_default());
         Aside { number, event, accepted_at: now, ready_at, look_at: ready_at }

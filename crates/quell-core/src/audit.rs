@@ -17,15 +17,23 @@ use crate::outcome::VerdictKind;
 /// What changed, as `lane.rs` decides it; the store adds when, where and by whom.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Move {
+    /// What happened.
     pub change: Change,
     /// The run's number, when the change concerns a run.
     pub run: Option<u64>,
+    /// The state before, of a run.
     pub from: Option<RunState>,
+    /// The state after, of a run.
     pub to: Option<RunState>,
+    /// Attempts that were counted so far.
     pub attempt: u32,
+    /// The token under which it happened; 0 when nobody held the lane.
     pub token: u64,
+    /// Who held the lane.
     pub worker: Option<Arc<WorkerId>>,
+    /// Who held it before.
     pub prior_worker: Option<Arc<WorkerId>>,
+    /// The newest event that the run had.
     pub upto_seq: u64,
     /// The end of the lease or of the backoff that the change set.
     pub next_at: Option<Timestamp>,
@@ -41,26 +49,39 @@ pub struct Move {
 pub struct AuditRecord {
     /// Grows with every record: the cursor of listings.
     pub id: u64,
+    /// When, by the clock of the store.
     pub at: Timestamp,
+    /// The owner of the key.
     pub tenant: Tenant,
+    /// The queue.
     pub queue: QueueName,
     /// Missing when the lane has been removed since, or when the change concerns the whole queue.
     pub key: Option<Key>,
+    /// The run that was changed; nothing for changes of a lane, a queue or a declaration.
     pub run: Option<RunId>,
+    /// What happened.
     pub change: Change,
+    /// The state before, of a run.
     pub from: Option<RunState>,
+    /// The state after, of a run.
     pub to: Option<RunState>,
+    /// Attempts that were counted so far.
     pub attempt: u32,
+    /// The token under which it happened; 0 when nobody held the lane.
     pub token: u64,
+    /// Who held the lane, or whose hand it was.
     pub worker: Option<String>,
+    /// Who held it before.
     pub prior_worker: Option<String>,
+    /// The newest event that the run had.
     pub upto_seq: u64,
+    /// The end of the lease or of the backoff that the change set.
     pub next_at: Option<Timestamp>,
     /// The run of the same lane that this one came from, or went into.
     pub other_run: Option<RunId>,
     /// What the holder said, when the change was made by its word.
     pub verdict: Option<VerdictKind>,
-    /// The operator, for changes made by hand, and behind a colon the reason that was given: see [`signed`].
+    /// The operator, for changes made by hand, and behind a colon the reason if one was given: `token:ops: it is back`.
     pub actor: Option<String>,
 }
 
@@ -82,15 +103,17 @@ const REASON: &str = ": ";
 /// How an operator is named who says why: `token:ops: the printer is back`.
 ///
 /// Everything that tells who did something, such as who paused a lane, then tells the reason with it. It is one line, cut to
-/// [`limits::REASON_CHARS_MAX`]. A name never has the separator in it, so that the two can be told apart again.
+/// [`limits::REASON_CHARS_MAX`]. A name that has a colon and a space in it says its reason already, and gets another one.
 pub fn signed(actor: &str, reason: Option<&str>) -> String {
     let one_line = |text: &str| -> String {
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
     };
-    let actor = actor.replace(REASON, ":");
     match reason.map(one_line).filter(|reason| !reason.is_empty()) {
-        Some(reason) => actor + REASON + &reason.chars().take(limits::REASON_CHARS_MAX).collect::<String>(),
-        None => actor,
+        Some(reason) => {
+            let short: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
+            format!("{actor}{REASON}{short}")
+        }
+        None => actor.to_owned(),
     }
 }
 
@@ -130,7 +153,8 @@ mod tests {
             parts(&signed("token:ops", Some("the printer: is back"))),
             both("token:ops", "the printer: is back")
         );
-        assert_eq!(parts(&signed("ada: the first", Some("x"))), both("ada:the first", "x"));
+        assert_eq!(parts(&signed("ops: spam", None)), both("ops", "spam"));
+        assert_eq!(parts(&signed("ops: spam", Some("again"))), both("ops", "spam: again"));
         assert_eq!(signed("ada", Some(" \n ")), "ada");
         assert_eq!(signed("ada", Some("two\nlines\u{7}")), "ada: two lines");
         assert_eq!(parts(&signed("ada", None)), (Some("ada".to_owned()), None));

@@ -16,7 +16,9 @@ use crate::window::FiredBy;
 /// of its own from the store-wide sequence, so no id is ever used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
+    /// The number of its lane in the store.
     pub lane: u64,
+    /// Its number in the lane; it grows.
     pub number: u64,
 }
 
@@ -103,6 +105,7 @@ fn unbase32(text: &str) -> Option<u64> {
 pub struct WorkerId {
     /// `WORKER_ID` or the host name.
     pub name: String,
+    /// Its process id, on its own machine.
     pub pid: u32,
     /// Drawn at start, so that two workers of one name, or one restarted with the same pid, never share a lease.
     pub start: String,
@@ -132,7 +135,9 @@ impl FromStr for WorkerId {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Batch {
+    /// Which run this is an attempt of.
     pub run_id: RunId,
+    /// Whose events these are.
     #[serde(flatten)]
     pub lane: LaneKey,
     /// 1 for the first claim; crashes count, refunded hand-backs do not.
@@ -141,27 +146,36 @@ pub struct Batch {
     pub max_attempts: u32,
     /// Earlier retry outcomes of this run: the exponent of its backoff.
     pub retries: u32,
+    /// Larger for every later claim of the lane; what an older holder says changes nothing.
     pub token: u64,
     /// Raised by every merge with newer events; steps are remembered under it.
     pub revision: u32,
+    /// Why it was handed over now.
     pub fired_by: FiredBy,
+    /// When its first event was received.
     pub first_at: Timestamp,
+    /// When its last event was received.
     pub last_at: Timestamp,
+    /// When this attempt was claimed.
     pub claimed_at: Timestamp,
+    /// Until when the lane is its holder's, unless the lease is extended.
     pub lease_until: Timestamp,
     /// The newest event of the lane at the claim; larger than the last event's `seq` when some were left over.
     pub head_seq: u64,
     /// The governed party that this run asks; its claim has taken one token.
     #[serde(skip)]
     pub source: Option<SourceId>,
+    /// In order; at least one.
     pub events: Vec<Event>,
 }
 
 impl Batch {
+    /// The number of the first event.
     pub fn lo(&self) -> u64 {
         self.events.first().map_or(0, |e| e.seq)
     }
 
+    /// The number of the last event.
     pub fn hi(&self) -> u64 {
         self.events.last().map_or(0, |e| e.seq)
     }

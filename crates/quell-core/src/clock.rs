@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// Since 1970, UTC.
     pub const fn from_millis(millis: i64) -> Self {
         Timestamp(millis)
     }
 
+    /// Since 1970, UTC.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
@@ -96,19 +98,23 @@ pub fn millis(duration: Duration) -> i64 {
 pub struct Tick(u64);
 
 impl Tick {
+    /// Since the clock was made.
     pub const fn from_millis(millis: u64) -> Self {
         Tick(millis)
     }
 
+    /// Since the clock was made.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
+    /// So much later; it stops at the end of time instead of turning over.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Tick(self.0.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// How much later this is; zero when it is earlier.
     pub fn since(self, earlier: Tick) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -116,6 +122,7 @@ impl Tick {
 
 /// Where store time comes from when the store has no clock of its own (the memory store).
 pub trait Clock: Send + Sync + 'static {
+    /// The moment, as the store has it.
     fn now(&self) -> Timestamp;
 }
 
@@ -124,10 +131,12 @@ pub trait Clock: Send + Sync + 'static {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
+    /// Stands at this moment until it is moved.
     pub fn at(start: Timestamp) -> Self {
         ManualClock(AtomicI64::new(start.0))
     }
 
+    /// Moves on.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(millis(by), Ordering::SeqCst);
     }

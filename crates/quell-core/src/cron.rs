@@ -77,20 +77,26 @@ pub struct Cron {
 
 /// Why a cron expression was refused; the texts say what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum CronProblem {
+    /// So many bytes, and that is too many.
     #[error("a cron expression of {0} bytes is longer than {CRON_BYTES_MAX}")]
     TooLong(usize),
+    /// Begins with `@` and is none of those that are known.
     #[error(
         "unknown macro {0:?}; allowed are @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually"
     )]
     Macro(String),
+    /// So many fields, and five are wanted.
     #[error(
         "a cron expression has five fields, minute hour day-of-month month day-of-week, and this one has {0}; \
          there are no seconds and no years"
     )]
     FieldCount(usize),
+    /// A part of a field cannot be read, or is out of its range.
     #[error("{field} {part:?}: {what}; allowed are {allowed}, *, ranges a-b, steps /n and lists of these")]
     Field { field: &'static str, part: String, what: String, allowed: &'static str },
+    /// No year has such a day.
     #[error("{0:?} never fires: none of its months has any of its days of the month")]
     NeverFires(String),
 }
@@ -293,8 +299,10 @@ pub struct Zone {
 /// Why a time zone was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneProblem {
+    /// So many bytes, and that is too many.
     #[error("a time zone name of {0} bytes is longer than {ZONE_BYTES_MAX}")]
     TooLong(usize),
+    /// The compiled-in database has no such zone.
     #[error(
         "time zone {0:?} is not in the IANA database; allowed are its names, such as \"UTC\" or \"Europe/Berlin\""
     )]
@@ -302,10 +310,12 @@ pub enum ZoneProblem {
 }
 
 impl Zone {
+    /// The zone without summer time.
     pub fn utc() -> Self {
         Zone { name: "UTC".to_owned(), rules: TimeZone::UTC }
     }
 
+    /// As it was written, such as `Europe/Berlin`.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -37,6 +37,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The word in JSON, in logs and in problems over HTTP.
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Invalid => "invalid",
@@ -57,20 +58,24 @@ impl ErrorKind {
 /// A store call that was not (or perhaps not) done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreError {
+    /// What it means for whoever asked.
     pub kind: ErrorKind,
     /// What happened, where, and what to do, for people. Never a payload, never a secret.
     pub detail: String,
 }
 
 impl StoreError {
+    /// Of a kind, with what happened and what to do.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         StoreError { kind, detail: detail.into() }
     }
 
+    /// The store is away: nothing was done, and later may be better.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         StoreError::new(ErrorKind::Unavailable, detail)
     }
 
+    /// The caller does not hold this run any more.
     pub fn lost_lease(run: impl fmt::Display, token: u64) -> Self {
         StoreError::new(
             ErrorKind::LostLease,
@@ -78,6 +83,7 @@ impl StoreError {
         )
     }
 
+    /// There is no such thing.
     pub fn not_found(what: impl fmt::Display) -> Self {
         StoreError::new(ErrorKind::NotFound, format!("{what} does not exist"))
     }
@@ -107,4 +113,5 @@ impl From<Invalid> for StoreError {
     }
 }
 
+/// What every call of a store answers with.
 pub type StoreResult<T> = Result<T, StoreError>;

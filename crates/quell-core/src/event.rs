@@ -20,7 +20,9 @@ use crate::window::{Window, WindowPolicy};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}")]
 pub struct Invalid {
+    /// What it should have been: `queue`, `key`, `payload`, …
     pub what: &'static str,
+    /// Completes the sentence "a queue …".
     pub problem: String,
 }
 
@@ -38,12 +40,14 @@ macro_rules! text_type {
         pub struct $name(Arc<str>);
 
         impl $name {
+            /// Checked: the error says what it may look like.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
                 $check(text)?;
                 Ok($name(Arc::from(text)))
             }
 
+            /// As it was written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -112,6 +116,7 @@ impl Tenant {
         Tenant(Arc::from(""))
     }
 
+    /// Whether it is nobody's: the tenant of those who have none.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
@@ -172,16 +177,21 @@ fn shorten(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneKey {
+    /// The owner of the key; [`Tenant::none`] where there are no tenants.
     pub tenant: Tenant,
+    /// The kind of work.
     pub queue: QueueName,
+    /// Whose events they are.
     pub key: Key,
 }
 
 impl LaneKey {
+    /// A lane without a tenant; [`LaneKey::of`] gives it one.
     pub fn new(queue: QueueName, key: Key) -> Self {
         LaneKey { tenant: Tenant::none(), queue, key }
     }
 
+    /// The same lane of this tenant.
     #[must_use]
     pub fn of(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
@@ -228,18 +238,22 @@ impl Payload {
         Payload(Arc::from(text))
     }
 
+    /// The JSON as it was sent, byte for byte.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// In bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Never: the shortest JSON has one byte.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Reads it as a type of the caller's.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.0)
     }
@@ -339,6 +353,7 @@ pub type Headers = BTreeMap<String, String>;
 /// How a queue receives events: decided by its settings, carried by each append.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppendPolicy {
+    /// When a lane with such events is due.
     pub window: Window,
     /// Payloads above this are refused.
     pub payload_bytes: usize,
@@ -379,10 +394,15 @@ impl Default for AppendPolicy {
 /// One event on its way in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
+    /// Where it goes.
     pub lane: LaneKey,
+    /// Under which it is stored once.
     pub id: NewEventId,
+    /// What it says.
     pub payload: Payload,
+    /// What travels with it.
     pub headers: Headers,
+    /// By which it is taken in.
     pub policy: Arc<AppendPolicy>,
     /// 0 to 9, 9 first: overtakes other lanes by a bounded time, never inside its lane.
     pub priority: u8,
@@ -435,6 +455,7 @@ pub enum NewEventId {
 }
 
 impl NewEventId {
+    /// The id, whoever chose it.
     pub fn id(&self) -> &EventId {
         match self {
             NewEventId::Given(id) | NewEventId::Made(id) => id,
@@ -446,10 +467,15 @@ impl NewEventId {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Event {
+    /// Its number in the lane: later events have larger ones.
     pub seq: u64,
+    /// Its sender's id, or one that was made for it.
     pub id: EventId,
+    /// When it was stored, by the clock of the store.
     pub received_at: Timestamp,
+    /// What it says.
     pub payload: Payload,
+    /// What travels with it.
     #[serde(skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
     /// The number it had before it was redriven as new.

@@ -23,6 +23,7 @@ const TELLING: [&str; 8] = ["answered", "code", "error", "exit", "exited", "http
 /// A word longer than this is data.
 const WORD_CHARS_MAX: usize = 40;
 
+/// The kind of an error: its first line without what differs from one time to the next.
 pub fn fingerprint(error: &str) -> ErrorFingerprint {
     let line = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let looked: String = line.chars().take(limits::FINGERPRINT_CHARS_LOOKED).collect();

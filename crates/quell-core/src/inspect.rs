@@ -21,12 +21,15 @@ use crate::window::{FiredBy, OpenWindow};
 pub enum Inspect {
     /// One lane with its buffered events, or nothing when it is idle and forgotten.
     Lane(LaneKey),
+    /// A page of lanes.
     Lanes(LaneFilter),
     /// One run with its events, whatever its state.
     Run(RunId),
+    /// A page of runs.
     Runs(RunFilter),
     /// Where an event is now.
     Event(LaneKey, EventId),
+    /// A page of the trail.
     Audit(AuditFilter),
     /// All schedules with their next fire.
     Schedules,
@@ -45,17 +48,29 @@ pub enum Inspect {
 /// The answer to the read of the same name.
 #[derive(Debug, Clone)]
 pub enum Inspected {
+    /// The lane, if anything is known of it.
     Lane(Option<Box<LaneDetail>>),
+    /// The lanes that the filter let through.
     Lanes(Page<LaneRow>),
+    /// The run, if it is known.
     Run(Option<Box<RunDetail>>),
+    /// The runs that the filter let through.
     Runs(Page<RunRow>),
+    /// Where the event is, if its lane knows it.
     Event(Option<EventPlace>),
+    /// The records that the filter let through.
     Audit(Page<AuditRecord>),
+    /// All schedules.
     Schedules(Vec<ScheduleRow>),
+    /// The sources that the filter let through.
     Sources(Page<SourceRow>),
+    /// All queues.
     Stats(Vec<QueueStats>),
+    /// The queues that have leases.
     Leases(Vec<QueueLeases>),
+    /// What the rows say.
     Verify(Verified),
+    /// How the store is.
     Health(Health),
 }
 
@@ -63,13 +78,18 @@ pub enum Inspected {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Page<T> {
+    /// What is on this page.
     pub items: Vec<T>,
+    /// To be given as `cursor` for the next one; nothing on the last.
     pub next: Option<String>,
 }
 
+/// Which lanes; those that have something to do unless it says otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct LaneFilter {
+    /// Only of this tenant.
     pub tenant: Option<Tenant>,
+    /// Only of this queue.
     pub queue: Option<QueueName>,
     /// Only lanes whose key starts with this.
     pub key_prefix: Option<String>,
@@ -77,53 +97,81 @@ pub struct LaneFilter {
     pub running: bool,
     /// Also lanes that have nothing to do.
     pub idle: bool,
+    /// Go on behind an earlier page.
     pub cursor: Option<String>,
+    /// Rows at the most.
     pub limit: usize,
 }
 
+/// Which runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
+    /// Only of this tenant.
     pub tenant: Option<Tenant>,
+    /// Only of this queue.
     pub queue: Option<QueueName>,
+    /// Only of this key.
     pub key: Option<Key>,
+    /// Only in this state.
     pub state: Option<RunState>,
+    /// Go on behind an earlier page.
     pub cursor: Option<String>,
+    /// Rows at the most.
     pub limit: usize,
 }
 
+/// Which records of the trail.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
+    /// Only of this tenant.
     pub tenant: Option<Tenant>,
+    /// Only of this queue.
     pub queue: Option<QueueName>,
+    /// Only of this key.
     pub key: Option<Key>,
+    /// Only of this run.
     pub run: Option<RunId>,
+    /// Go on behind an earlier page.
     pub cursor: Option<String>,
+    /// Rows at the most.
     pub limit: usize,
 }
 
 /// Both together name one source.
 #[derive(Debug, Clone, Default)]
 pub struct SourceFilter {
+    /// Only of this tenant.
     pub tenant: Option<Tenant>,
+    /// Only of this name.
     pub name: Option<SourceName>,
+    /// Go on behind an earlier page.
     pub cursor: Option<String>,
+    /// Rows at the most.
     pub limit: usize,
 }
 
 /// One source of a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SourceRow {
+    /// By which queues and events name it.
     pub name: SourceName,
     /// Empty for a shared one, and for those who have no tenant.
     pub tenant: Tenant,
+    /// Whether its keys may go.
     pub enabled: bool,
+    /// Why not, if they may not.
     pub standing: Standing,
     /// Who changed that last.
     pub changed_by: Option<String>,
+    /// What the breaker is at this moment.
     pub breaker: Breaker,
+    /// Faults in a row.
     pub failure_streak: u32,
+    /// When it last did what was asked.
     pub last_success_at: Option<Timestamp>,
+    /// When it last failed.
     pub last_failure_at: Option<Timestamp>,
+    /// Until when nobody is let go.
     pub paused_until: Option<Timestamp>,
     /// The source asked for silence until then.
     pub not_before: Option<Timestamp>,
@@ -135,11 +183,13 @@ pub struct SourceRow {
     pub waiting: u64,
     /// Answers that are kept.
     pub cached: u64,
+    /// Its limits.
     #[serde(flatten)]
     pub rules: SourceRules,
 }
 
 impl SourceRow {
+    /// The row of a source at this moment, with so many keys that wait and answers that are kept.
     pub fn of(source: &Source, now: Timestamp, waiting: u64, cached: u64) -> Self {
         SourceRow {
             name: source.name.clone(),
@@ -166,23 +216,34 @@ impl SourceRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneRow {
+    /// Whose lane it is.
     #[serde(flatten)]
     pub lane: LaneKey,
     /// Missing when idle.
     pub state: Option<RunState>,
+    /// Events in its open run.
     pub buffered: u64,
+    /// Events in its current run.
     pub in_flight: u64,
     /// 0 to 9: the highest over its events.
     pub priority: u8,
+    /// The number of its newest event.
     pub head_seq: u64,
+    /// When it can be claimed.
     pub due_at: Option<Timestamp>,
+    /// Who paused it.
     pub paused_by: Option<String>,
     /// The failed run for which the lane waits.
     pub blocked_by: Option<RunId>,
+    /// Who holds it.
     pub worker: Option<String>,
+    /// Under this token.
     pub token: Option<u64>,
+    /// Since then.
     pub claimed_at: Option<Timestamp>,
+    /// Until then, unless the lease is extended.
     pub lease_until: Option<Timestamp>,
+    /// When anything last happened to it.
     pub updated_at: Timestamp,
     /// When the oldest event arrived that it still has to do something with.
     pub since: Option<Timestamp>,
@@ -198,11 +259,15 @@ pub struct LaneRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WindowMarks {
+    /// Its first event.
     pub opened_at: Timestamp,
     /// The latest event: with it the quiet period began anew.
     pub latest_at: Timestamp,
+    /// When it fires, if nothing more comes.
     pub due_at: Timestamp,
+    /// What makes it fire then.
     pub due_by: FiredBy,
+    /// When it fires at the latest.
     pub capped_at: Timestamp,
 }
 
@@ -242,6 +307,7 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them, in the order in which a sentence names them.
     pub const ALL: [Reason; 10] = [
         Reason::Running,
         Reason::Expired,
@@ -255,6 +321,7 @@ impl Reason {
         Reason::Idle,
     ];
 
+    /// As filters and JSON have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Running => "running",
@@ -275,11 +342,16 @@ impl Reason {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LaneDetail {
+    /// What listings show.
     #[serde(flatten)]
     pub row: LaneRow,
+    /// The store's time at which all of this was so.
     pub now: Timestamp,
+    /// Why it waits.
     pub waiting: Waiting,
+    /// The run that collects events.
     pub open_run: Option<RunId>,
+    /// The run that is being processed, is in backoff, or waits to be claimed again.
     pub current_run: Option<RunId>,
     /// Frozen runs that wait behind the current one, the next first.
     pub queued_runs: Vec<RunId>,
@@ -293,22 +365,33 @@ pub struct LaneDetail {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Waiting {
+    /// Events in its open run.
     pub buffered: u64,
+    /// When its window closes.
     pub due_at: Option<Timestamp>,
+    /// What will close it then.
     pub due_by: Option<FiredBy>,
+    /// When it closes at the latest.
     pub capped_at: Option<Timestamp>,
     /// When the current run can be claimed again: after its backoff, or at once after a crash or a hand-back.
     pub again_at: Option<Timestamp>,
+    /// Who paused the lane.
     pub lane_paused_by: Option<String>,
+    /// Who paused its queue.
     pub queue_paused_by: Option<String>,
     /// The failed run for which the lane waits.
     pub blocked_by: Option<RunId>,
     /// The holder was asked to stop: by newer events, or by an operator.
     pub interrupting: bool,
+    /// The holder was asked to stop, and the run is cancelled when it does.
     pub cancelling: bool,
+    /// Who holds it.
     pub held_by: Option<String>,
+    /// Under this token.
     pub token: Option<u64>,
+    /// Until then, unless the lease is extended.
     pub lease_until: Option<Timestamp>,
+    /// The lease is over: the next claim takes the lane back.
     pub expired: bool,
     /// The governed party that does not let it go.
     pub source: Option<WaitingForSource>,
@@ -318,7 +401,9 @@ pub struct Waiting {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitingForSource {
+    /// Which source.
     pub name: SourceName,
+    /// What of it the lane waits for.
     pub because: Because,
     /// Missing when somebody has to change that.
     pub until: Option<Timestamp>,
@@ -472,33 +557,58 @@ pub fn span(later: Timestamp, earlier: Timestamp) -> String {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunRow {
+    /// The run's id: the same for all its attempts.
     pub id: RunId,
+    /// Whose run it is.
     #[serde(flatten)]
     pub lane: LaneKey,
+    /// Where it is in its life.
     pub state: RunState,
+    /// Events that are still its own.
     pub events: u64,
+    /// Bytes of their payloads.
     pub bytes: u64,
+    /// The number of the first event of its range.
     pub lo: u64,
+    /// The number of the last event of its range.
     pub hi: u64,
+    /// Attempts that count.
     pub attempts: u32,
+    /// How often it was claimed, refunded attempts included.
     pub claims: u32,
+    /// How often it was put back for another attempt.
     pub retries: u32,
     /// How often it gave way to newer events.
     pub interrupts: u32,
+    /// Raised by every merge with newer events.
     pub revision: u32,
+    /// 0 to 9, 9 first.
     pub priority: u8,
+    /// Of its latest claim; 0 before the first.
     pub token: u64,
+    /// Why it was handed over.
     pub fired_by: Option<FiredBy>,
+    /// Who held it last.
     pub worker: Option<String>,
+    /// When its first event came.
     pub created_at: Timestamp,
+    /// When its last event came.
     pub last_at: Timestamp,
+    /// When it was claimed last.
     pub claimed_at: Option<Timestamp>,
+    /// The last sign of life of its holder.
     pub heartbeat_at: Option<Timestamp>,
+    /// Until when it is its holder's.
     pub lease_until: Option<Timestamp>,
+    /// When it is tried again.
     pub next_at: Option<Timestamp>,
+    /// When anything last happened to it.
     pub updated_at: Timestamp,
+    /// When it ended.
     pub completed_at: Option<Timestamp>,
+    /// The text of the last error.
     pub error: Option<String>,
+    /// Runs that it came from or went into.
     #[serde(flatten)]
     pub links: RunLinks,
 }
@@ -507,21 +617,28 @@ pub struct RunRow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunLinks {
+    /// The run that has what a claim left over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continued_in: Option<RunId>,
+    /// The run that took it in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_into: Option<RunId>,
+    /// Its halves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub split_into: Vec<RunId>,
+    /// The run that it is a half of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_from: Option<RunId>,
+    /// The run whose events it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redriven_from: Option<RunId>,
+    /// The run that was given its events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redriven_into: Option<RunId>,
 }
 
 impl RunLinks {
+    /// The links of a run of this lane.
     pub fn of(lane: u64, links: &Links) -> Self {
         let id = |number: u64| RunId { lane, number };
         RunLinks {
@@ -539,12 +656,18 @@ impl RunLinks {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunDetail {
+    /// What listings show.
     #[serde(flatten)]
     pub row: RunRow,
+    /// What its handler reported.
     pub result: Option<serde_json::Value>,
+    /// Amounts that its handler reported.
     pub usage: std::collections::BTreeMap<String, f64>,
+    /// Its events, in order.
     pub list: Vec<Event>,
+    /// What its steps have stored.
     pub steps: Vec<StepRow>,
+    /// Its life, newest first.
     pub audit: Vec<AuditRecord>,
 }
 
@@ -636,6 +759,7 @@ impl RunRow {
 }
 
 impl LaneRow {
+    /// Puts together what is known of a run.
     pub fn of(
         lane: &Lane,
         key: &LaneKey,
@@ -681,6 +805,7 @@ pub struct EventPlace {
     /// When it enters its lane, while it is kept aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
+    /// The run that has it; nothing while it is kept aside.
     pub run_id: Option<RunId>,
     /// The state of the run it belongs to.
     pub state: Option<RunState>,
@@ -690,12 +815,16 @@ pub struct EventPlace {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct QueueStats {
+    /// Whose part of the queue this is.
     pub tenant: Tenant,
+    /// The queue.
     pub queue: QueueName,
+    /// Where all events are that were ever accepted.
     #[serde(flatten)]
     pub totals: Totals,
     /// Lanes held by workers now.
     pub running: u64,
+    /// Who paused it.
     pub paused_by: Option<String>,
     /// How long the longest waiting due lane has been due, in milliseconds.
     pub oldest_due_ms: Option<u64>,
@@ -704,7 +833,9 @@ pub struct QueueStats {
 /// The leases of one queue of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueLeases {
+    /// Whose queue.
     pub tenant: Tenant,
+    /// Its name.
     pub queue: QueueName,
     /// How long ago the lane that has been held longest was claimed, in milliseconds.
     pub oldest_ms: u64,
@@ -743,7 +874,9 @@ impl QueueLeases {
 /// The equation checked against the rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verified {
+    /// Queues that were compared, those of each tenant by themselves.
     pub queues: u64,
+    /// Events that are accounted for.
     pub events: u64,
     /// What does not agree, in words; empty when all is well.
     pub problems: Vec<String>,
@@ -752,7 +885,9 @@ pub struct Verified {
 /// How the store is.
 #[derive(Debug, Clone, Serialize)]
 pub struct Health {
+    /// What the store says of itself.
     pub description: Description,
+    /// Its time.
     pub now: Timestamp,
     /// Store time minus this host's wall clock, in milliseconds.
     pub wall_divergence_ms: i64,
@@ -765,11 +900,14 @@ pub struct Health {
 /// Something about a store that an operator should look at, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Concern {
+    /// What is so.
     pub text: String,
+    /// What to do about it.
     pub fix: String,
 }
 
 impl Concern {
+    /// What is so, and what to do about it.
     pub fn new(text: impl Into<String>, fix: impl Into<String>) -> Self {
         Concern { text: text.into(), fix: fix.into() }
     }

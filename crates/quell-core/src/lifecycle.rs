@@ -29,13 +29,16 @@ pub enum RunState {
     Running,
     /// Waiting for its backoff to end; the lane is not claimable before that.
     Retryable,
+    /// Its work is done.
     Succeeded,
     /// Its events are in the dead letter.
     Failed,
+    /// Somebody did not want it any more; its events are discarded.
     Cancelled,
 }
 
 impl RunState {
+    /// All of them, in the order of a life.
     pub const ALL: [RunState; 6] = [
         RunState::Pending,
         RunState::Running,
@@ -45,6 +48,7 @@ impl RunState {
         RunState::Cancelled,
     ];
 
+    /// The word in JSON and in the database.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Pending => "pending",
@@ -56,6 +60,7 @@ impl RunState {
         }
     }
 
+    /// Whether nothing happens to it any more, except a redrive.
     pub fn is_final(self) -> bool {
         matches!(self, RunState::Succeeded | RunState::Failed | RunState::Cancelled)
     }
@@ -91,10 +96,15 @@ pub enum Change {
     Reclaimed,
     /// The lease ran out on the last attempt.
     Expired,
+    /// A lane is not handed over until somebody resumes it.
     Paused,
+    /// The pause of a lane is over.
     Resumed,
+    /// A queue is not handed over until somebody resumes it.
     QueuePaused,
+    /// The pause of a queue is over.
     QueueResumed,
+    /// A window was closed, or a backoff ended, by hand.
     Flushed,
     /// The run gave way to newer events at the holder's gate; the attempt was refunded.
     Superseded,
@@ -126,6 +136,7 @@ pub enum Change {
     Erased,
     /// The lane waits for an operator because a run failed.
     Blocked,
+    /// A lane waits no longer for its failed run.
     Unblocked,
     /// A restored backup voided the lease.
     Restored,
@@ -133,7 +144,9 @@ pub enum Change {
     DuplicateDropped,
     /// An event from aside used a known id with another payload: it went to the dead letter.
     ConflictBuried,
+    /// A schedule was made or changed.
     SchedulePut,
+    /// A schedule was removed.
     ScheduleRemoved,
     /// It was to find out whether its source works again, and it does not; the attempt was refunded.
     ProbeFaulted,
@@ -142,6 +155,7 @@ pub enum Change {
 }
 
 impl Change {
+    /// All of them.
     pub const ALL: [Change; 37] = [
         Change::Claimed,
         Change::Succeeded,
@@ -182,6 +196,7 @@ impl Change {
         Change::Starved,
     ];
 
+    /// The word in JSON and in the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Change::Claimed => "claimed",

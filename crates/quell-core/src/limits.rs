@@ -31,9 +31,11 @@ pub const LANE_EVENTS_DEFAULT: u64 = 10_000;
 pub const LANE_EVENTS_MAX: u64 = 1_000_000;
 /// A batch is handed over in one piece and held in memory by the handler.
 pub const BATCH_EVENTS_DEFAULT: u32 = 1_000;
+/// More would be a claim that nobody can hold in memory.
 pub const BATCH_EVENTS_MAX: u32 = 10_000;
 /// The bytes bound of a batch; a single larger event still goes alone.
 pub const BATCH_BYTES_DEFAULT: u64 = 4 * 1024 * 1024;
+/// The same in bytes.
 pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Claims of one call: bounds the time a claim holds the store's write lock.
 pub const CLAIM_LANES_MAX: usize = 512;
@@ -47,7 +49,9 @@ pub const WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub const MAX_WAIT_QUIETS_DEFAULT: u32 = 10;
 /// Shorter leases cannot be renewed reliably over a network; longer ones make a crash wait.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
+/// Long enough for a pause of a busy machine, short enough to wait for.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(60);
+/// Nobody notices a dead worker for longer than that.
 pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A heartbeat is sent at least this often, whatever the lease.
 pub const HEARTBEAT_MAX: Duration = Duration::from_secs(20);
@@ -67,9 +71,11 @@ pub const USAGE_ENTRIES_MAX: usize = 32;
 pub const QUEUED_RUNS_MAX: usize = 64;
 /// The times a run may give way to newer events unless its queue says otherwise, and at the most.
 pub const INTERRUPTS_DEFAULT: u32 = 3;
+/// Beyond it a run would never end.
 pub const INTERRUPTS_MAX: u32 = 100;
 /// Priorities are 0 to 9; most events are in the middle.
 pub const PRIORITY_DEFAULT: u8 = 4;
+/// The first to be served.
 pub const PRIORITY_MAX: u8 = 9;
 /// How much earlier a lane is taken for each level of priority. Bounded, so that nothing starves.
 pub const PRIORITY_STEP: Duration = Duration::from_secs(30);
@@ -99,12 +105,15 @@ pub const SCHEDULES_MAX: usize = 10_000;
 pub const SOURCES_DECLARED_MAX: usize = 1_000;
 /// Faster than this is no limit that an outside party sets; the bucket's arithmetic stays far below 64 bits.
 pub const SOURCE_PER_MINUTE_MAX: u32 = 10_000_000;
+/// A bucket that large is no limit any more.
 pub const SOURCE_BURST_MAX: u32 = 1_000_000;
 /// Faults in a row that open a breaker unless the declaration says otherwise, and at the most: beyond it there is none.
 pub const SOURCE_FAILURES_DEFAULT: u32 = 5;
+/// More is no breaker any more.
 pub const SOURCE_FAILURES_MAX: u32 = 1_000;
 /// An outage is looked at again after this long, and at least once a day.
 pub const SOURCE_COOLDOWN_DEFAULT: Duration = Duration::from_secs(300);
+/// A day: longer is what disabling a source is for.
 pub const SOURCE_COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A source's wish to be left alone is honoured up to this: daily quotas are, a wrong number does not hold it for ever.
 pub const SOURCE_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -114,6 +123,7 @@ pub const SOURCE_HELD_WAIT: Duration = Duration::from_secs(60);
 pub const SOURCE_UNSPENT_MAX: usize = 32;
 /// Answers of a source are kept this long unless its declaration or the handler says otherwise, and at the most.
 pub const CACHE_TTL_DEFAULT: Duration = Duration::from_secs(3600);
+/// A month: what is older is no answer any more.
 pub const CACHE_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Cache keys are composed of a few fields of a request.
 pub const CACHE_KEY_BYTES_MAX: usize = 1024;
@@ -153,6 +163,7 @@ pub const EXEC_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 pub const LEASES_LOOK: usize = 1_000;
 /// Rows of one listing page.
 pub const PAGE_MAX: usize = 1_000;
+/// What a screen shows.
 pub const PAGE_DEFAULT: usize = 20;
 /// Finished runs, their events, their ids and their audit are kept this long.
 pub const RETENTION_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -168,6 +179,7 @@ pub const STORE_CALL_DEADLINE: Duration = Duration::from_secs(10);
 pub const STORE_QUEUE_MAX: usize = 16_384;
 /// Lanes one worker process may run at once unless the settings say otherwise.
 pub const CONCURRENCY_DEFAULT: usize = 20;
+/// Each is a handler that runs, with a heartbeat of its own.
 pub const CONCURRENCY_MAX: usize = 4_096;
 
 /// What an operator says of why: a sentence, kept with every record of the action.

@@ -38,6 +38,7 @@ pub struct MemoryStore {
 pub struct Snapshot(WorkingSet);
 
 impl MemoryStore {
+    /// Empty, with the clock that its timestamps come from.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         MemoryStore { clock, world: Mutex::default(), bell: Arc::default(), moved: Mutex::default() }
     }

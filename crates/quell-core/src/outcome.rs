@@ -15,6 +15,7 @@ use crate::source::{SourceFault, SourceReport};
 /// What becomes of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum Verdict {
     /// Done.
     Succeeded,
@@ -35,15 +36,22 @@ pub enum Verdict {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum VerdictKind {
+    /// The work is done.
     Succeeded,
+    /// Later, as one more attempt.
     Retry,
+    /// Never again by itself: the dead letter.
     Failed,
+    /// Handed back untouched; the attempt is refunded.
     Release,
+    /// Stopped because newer events or an operator wanted it.
     Interrupted,
+    /// Out of date: the run starts over with newer events.
     Superseded,
 }
 
 impl VerdictKind {
+    /// All of them.
     pub const ALL: [VerdictKind; 6] = [
         VerdictKind::Succeeded,
         VerdictKind::Retry,
@@ -53,6 +61,7 @@ impl VerdictKind {
         VerdictKind::Superseded,
     ];
 
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             VerdictKind::Succeeded => "succeeded",
@@ -66,6 +75,7 @@ impl VerdictKind {
 }
 
 impl Verdict {
+    /// Which one it is, without its particulars.
     pub fn kind(self) -> VerdictKind {
         match self {
             Verdict::Succeeded => VerdictKind::Succeeded,
@@ -81,6 +91,7 @@ impl Verdict {
 /// A handler's whole answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
+    /// How the attempt ended.
     pub verdict: Verdict,
     /// Why, for retry, failed and release; kept with the run and shown to people.
     pub error: Option<String>,
@@ -97,6 +108,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The work is done.
     pub fn succeeded() -> Self {
         Outcome {
             verdict: Verdict::Succeeded,
@@ -114,14 +126,17 @@ impl Outcome {
         Outcome { verdict: Verdict::Retry { after: None }, error: Some(error.into()), ..Outcome::succeeded() }
     }
 
+    /// Tried again after this long, whatever the queue's backoff says.
     pub fn retry_after(after: Duration, error: impl Into<String>) -> Self {
         Outcome { verdict: Verdict::Retry { after: Some(after) }, ..Outcome::retry(error) }
     }
 
+    /// Failed for good: the run goes to the dead letter with this text.
     pub fn failed(error: impl Into<String>) -> Self {
         Outcome { verdict: Verdict::Failed, ..Outcome::retry(error) }
     }
 
+    /// Hands the run back untouched: the attempt is refunded, and another worker may take it.
     pub fn release(reason: impl Into<String>) -> Self {
         Outcome { verdict: Verdict::Release, ..Outcome::retry(reason) }
     }
@@ -173,12 +188,14 @@ impl Outcome {
         Outcome { source: SourceReport::Starved, ..Outcome::release(reason) }
     }
 
+    /// What came of it, for whoever waits and for `quell run`; 64 KiB at the most.
     #[must_use]
     pub fn with_result(mut self, result: serde_json::Value) -> Self {
         self.result = Some(result);
         self
     }
 
+    /// An amount that was used up, such as tokens of a model; shown with the run.
     #[must_use]
     pub fn with_usage(mut self, name: impl Into<String>, amount: f64) -> Self {
         self.usage.insert(name.into(), amount);

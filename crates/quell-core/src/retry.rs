@@ -14,8 +14,11 @@ use crate::limits;
 /// A queue's rule for trying again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
+    /// Before the second attempt.
     pub base: Duration,
+    /// Each pause is so many times the one before.
     pub factor: f64,
+    /// No pause is longer.
     pub cap: Duration,
     /// Claims that a run may use before it fails, counted at the claim.
     pub attempts: u32,
@@ -37,20 +40,27 @@ impl Default for RetryPolicy {
 
 /// Why a retry policy was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum RetryProblem {
+    /// None at all, or more than there may be.
     #[error("attempts = {0} is not between 1 and 1000")]
     Attempts(u32),
+    /// Below 1, or no number.
     #[error("factor = {0} is not between 1 and 100")]
     Factor(f64),
+    /// Not between 0 and 1.
     #[error("jitter = {0} is not between 0 and 1")]
     Jitter(f64),
+    /// The first pause would be longer than the longest.
     #[error("base {base:?} is longer than cap {cap:?}")]
     BaseAboveCap { base: Duration, cap: Duration },
+    /// Without a pause, a failing handler would be called in a loop.
     #[error("base is 0, so a failing handler would be called without a pause; write at least \"1ms\"")]
     BaseIsZero,
 }
 
 impl RetryPolicy {
+    /// Whether this can be followed.
     pub fn check(&self) -> Result<(), RetryProblem> {
         if self.attempts == 0 || self.attempts > limits::ATTEMPTS_MAX {
             return Err(RetryProblem::Attempts(self.attempts));

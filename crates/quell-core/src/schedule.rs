@@ -15,20 +15,28 @@ use crate::limits;
 /// What fires when.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Schedule {
+    /// Whose schedule it is; its events belong to the same tenant.
     pub tenant: Tenant,
     /// Unique within its tenant: 1 to 64 characters of a-z, 0-9, '.', '_' and '-'.
     pub name: QueueName,
+    /// When it fires.
     pub cron: Cron,
+    /// The time zone whose clock `cron` means.
     pub zone: Zone,
+    /// Where its events go.
     pub queue: QueueName,
+    /// Whose events they are.
     pub key: Key,
+    /// What they say.
     pub payload: Payload,
+    /// By which they are taken in.
     pub policy: Arc<AppendPolicy>,
 }
 
 /// A schedule with its place in time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ScheduleRow {
+    /// What fires, and when.
     pub schedule: Schedule,
     /// Nothing at or before this moment fires (again). At first the moment of its making.
     pub last_fire: Timestamp,
@@ -37,6 +45,7 @@ pub struct ScheduleRow {
 }
 
 impl ScheduleRow {
+    /// A schedule that starts to count now.
     pub fn new(schedule: Schedule, now: Timestamp) -> Self {
         let next_at = schedule.cron.next_after(&schedule.zone, now);
         ScheduleRow { schedule, last_fire: now, next_at }

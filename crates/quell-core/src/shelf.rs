@@ -28,6 +28,7 @@ pub enum Shelf {
 }
 
 impl Shelf {
+    /// All of them.
     pub const ALL: [Shelf; 3] = [Shelf::Tokens, Shelf::Workers, Shelf::Deliveries];
 
     /// The name by which stores know it.
@@ -59,8 +60,11 @@ impl Shelf {
 /// What stands on a shelf under a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
+    /// Its name on the shelf.
     pub name: String,
+    /// What it says.
     pub body: Value,
+    /// When it was put there, by the clock of the store.
     pub put_at: Timestamp,
     /// Gone from this moment on; nothing when it stays until it is removed.
     pub expires_at: Option<Timestamp>,
@@ -73,13 +77,18 @@ impl Document {
     }
 }
 
+/// One thing to do on a shelf.
 #[derive(Debug, Clone)]
 pub struct ShelfRequest {
+    /// Which one.
     pub shelf: Shelf,
+    /// What to do there.
     pub action: ShelfAction,
 }
 
+/// What can be done on a shelf.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum ShelfAction {
     /// Makes or replaces the document of this name. With `ttl` it is gone after that time, by the store's clock.
     Put {
@@ -89,9 +98,8 @@ pub enum ShelfAction {
         /// Refuse with [`ErrorKind::Conflict`] when a live one of that name exists.
         only_new: bool,
     },
-    Remove {
-        name: String,
-    },
+    /// Takes a document away.
+    Remove { name: String },
     /// All live documents, by name (byte order).
     List,
 }
@@ -106,11 +114,14 @@ impl ShelfAction {
     }
 }
 
+/// What came of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ShelfAnswer {
+    /// It is there now.
     Put,
     /// False when there was no live document of that name.
     Removed(bool),
+    /// Those that were asked for.
     Documents(Vec<Document>),
 }
 

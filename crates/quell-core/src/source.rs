@@ -110,7 +110,9 @@ impl SourceRules {
 /// A declaration: what `[sources.x]` of the configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declaration {
+    /// By which queues and events name it.
     pub name: SourceName,
+    /// Its limits.
     pub rules: SourceRules,
 }
 
@@ -119,6 +121,7 @@ pub struct Declaration {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Standing {
+    /// Keys that are due may go, within its limits.
     Enabled,
     /// By an operator's hand: its lanes are held.
     Disabled,
@@ -131,14 +134,19 @@ pub enum Standing {
 /// A source of one tenant (or of all, when it is shared), with its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
+    /// Its number in the store.
     pub id: SourceId,
     /// Empty for a shared one, and for those who have no tenant.
     pub tenant: Tenant,
+    /// By which queues and events name it.
     pub name: SourceName,
+    /// Its limits.
     pub rules: SourceRules,
+    /// Whether it may be asked at all.
     pub standing: Standing,
     /// The bucket in sixty-thousandths of a token, as it was at `at`.
     pub level: u64,
+    /// When the bucket was counted last.
     pub at: Timestamp,
     /// Tokens taken by claims whose runs have not ended, the oldest first, with what of each can still be given back.
     /// Together with the level they never exceed the burst: so a token that comes back late never adds to a bucket that
@@ -148,7 +156,9 @@ pub struct Source {
     pub not_before: Option<Timestamp>,
     /// Faults in a row.
     pub streak: u32,
+    /// When it last did what was asked.
     pub last_success_at: Option<Timestamp>,
+    /// When it last failed.
     pub last_failure_at: Option<Timestamp>,
     /// Set while the breaker is not closed. Before this moment it is open, from then on half-open.
     pub paused_until: Option<Timestamp>,
@@ -163,14 +173,18 @@ pub struct Source {
 pub struct Unspent {
     /// The claim's own token.
     pub token: u64,
+    /// In sixty-thousandths of a token.
     pub left: u64,
 }
 
 /// The right to try a half-open breaker: it ends with the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
+    /// The run that tries it out.
     pub run: RunId,
+    /// The token under which it does.
     pub token: u64,
+    /// When the trial is given up.
     pub until: Timestamp,
 }
 
@@ -187,11 +201,14 @@ pub enum Because {
     BreakerOpen,
     /// Somebody else is trying whether it works again.
     Probing,
+    /// Somebody has disabled it.
     Disabled,
+    /// Nobody declares it any more.
     Removed,
 }
 
 impl Because {
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Because::RateLimited => "rate_limited",
@@ -218,6 +235,7 @@ impl Because {
 
 /// Whether lanes of a source can be handed out now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum Readiness {
     /// So many of them; `probe` when the one that goes tries a half-open breaker.
     Go { most: u64, probe: bool },
@@ -240,6 +258,7 @@ impl Readiness {
         }
     }
 
+    /// Whether the key may go now.
     pub fn is_go(self) -> bool {
         matches!(self, Readiness::Go { .. })
     }
@@ -258,12 +277,16 @@ impl Readiness {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Breaker {
+    /// It is asked as usual.
     Closed,
+    /// Nobody is let go until the cooldown is over.
     Open,
+    /// One key may go and find out.
     HalfOpen,
 }
 
 impl Breaker {
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Breaker::Closed => "closed",
@@ -277,9 +300,13 @@ impl Breaker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
+    /// No answer in time.
     TimeOut,
+    /// No connection, or a lost one.
     Connection,
+    /// It was asked too often: 429.
     TooManyRequests,
+    /// It is broken: 5xx.
     ServerError,
     /// Something else that the handler holds against the source.
     Other,
@@ -288,16 +315,19 @@ pub enum FaultKind {
 /// A request that failed by the source's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFault {
+    /// What was the matter.
     pub kind: FaultKind,
     /// How long the source wants to be left alone.
     pub retry_after: Option<Duration>,
 }
 
 impl SourceFault {
+    /// A fault that says nothing about when to come back.
     pub fn new(kind: FaultKind) -> Self {
         SourceFault { kind, retry_after: None }
     }
 
+    /// It asked not to be asked for this long.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
@@ -319,6 +349,7 @@ impl SourceFault {
 pub enum SourceVerdict {
     /// It answered, whatever the answer.
     Fine,
+    /// It failed.
     Fault(SourceFault),
 }
 
@@ -420,6 +451,7 @@ impl Source {
         now.after(Duration::from_millis(missing))
     }
 
+    /// What the breaker is at this moment.
     pub fn breaker(&self, now: Timestamp) -> Breaker {
         match self.paused_until {
             None => Breaker::Closed,
@@ -677,10 +709,12 @@ impl Source {
         self.stand(now, by, Standing::Removed, &[Standing::Enabled, Standing::Disabled])
     }
 
+    /// Lets its keys go again. False when it was enabled.
     pub fn enable(&mut self, now: Timestamp, by: &str) -> bool {
         self.stand(now, by, Standing::Enabled, &[Standing::Disabled])
     }
 
+    /// Holds its keys. False when it was disabled.
     pub fn disable(&mut self, now: Timestamp, by: &str) -> bool {
         self.stand(now, by, Standing::Disabled, &[Standing::Enabled])
     }
@@ -719,27 +753,35 @@ impl Source {
 /// An answer of a source that is kept, or being fetched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheRow {
+    /// Whose answer it is.
     pub source: SourceId,
+    /// Under which it is found again.
     pub key: String,
     /// Missing while it is fetched for the first time.
     pub value: Option<serde_json::Value>,
+    /// When it was kept.
     pub kept_at: Timestamp,
     /// Worth nothing from then on; without a value: the end of the flight.
     pub expires_at: Timestamp,
+    /// Who is fetching it anew, if somebody is.
     pub flight: Option<Flight>,
 }
 
 /// Who is fetching an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flight {
+    /// The run that fetches.
     pub run: RunId,
+    /// The token under which it does.
     pub token: u64,
+    /// When it is no longer waited for.
     pub until: Timestamp,
 }
 
 /// What somebody who wants an answer is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recall {
+    /// Kept, and still good.
     Hit(serde_json::Value),
     /// Fetch it. Nobody else does until then, if the moment is given; without it nothing is kept.
     Fetch(Option<Timestamp>),
@@ -776,6 +818,7 @@ impl CacheRow {
         self.flight.map_or(self.expires_at, |flight| self.expires_at.max(flight.until))
     }
 
+    /// Whether it may be thrown away.
     pub fn is_over(&self, now: Timestamp) -> bool {
         now >= self.over_at()
     }

@@ -28,6 +28,8 @@ use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::source::{Because, SourceReport, SourceRules, SourceVerdict};
 use crate::tables::Tables;
 
+/// What a database must be able to do. Each call is one transaction: done, definitely not done, or unknown
+/// ([`StoreError`]).
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Stores events durably and in order.
@@ -104,13 +106,16 @@ pub trait Wakeups: Send {
     async fn woken(&mut self);
 }
 
+/// Events to be stored, all or none.
 #[derive(Debug, Clone, Default)]
 pub struct AppendRequest {
+    /// In the order of their numbers.
     pub events: Vec<NewEvent>,
     /// An earlier try of this very request had an unknown answer: made ids are looked up too.
     pub repeat: bool,
 }
 
+/// What became of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Appended {
     /// One per event, in the order of the request.
@@ -121,11 +126,13 @@ pub struct Appended {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Receipt {
+    /// Under which it is stored.
     pub event_id: EventId,
     /// Missing while the event is kept aside: its number is given when it enters its lane.
     pub seq: Option<u64>,
     /// The run in which the event waits at this moment (for a duplicate: the one it is or was in, if still known).
     pub run_id: Option<RunId>,
+    /// The id was known: this is the receipt of the first one.
     pub duplicate: bool,
     /// When that run is due as things stand; missing when it is running or has ended. For an event aside: when it is
     /// ready.
@@ -140,10 +147,13 @@ pub struct Receipt {
 /// How a queue's runs are executed: decided by its settings, carried by each claim and stamped on the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunPolicy {
+    /// How long a holder is trusted without a sign of life.
     pub lease: Duration,
+    /// After so many the run has failed.
     pub max_attempts: u32,
     /// Runs of this queue (per tenant) that may be running at once over all processes.
     pub max_running: Option<u32>,
+    /// What newer events, failures and notices mean for a run.
     pub rules: RunRules,
     /// Who is told how a run ended.
     pub notify: Option<Arc<Notify>>,
@@ -161,9 +171,12 @@ impl Default for RunPolicy {
     }
 }
 
+/// What a worker wants to take.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
+    /// Who takes it.
     pub worker: Arc<WorkerId>,
+    /// Of which queues.
     pub queues: ClaimQueues,
     /// Only lanes of this tenant.
     pub tenant: Option<Tenant>,
@@ -185,12 +198,16 @@ pub enum ClaimQueues {
     Listed(Vec<ClaimQueue>),
 }
 
+/// A queue that lanes are taken of.
 #[derive(Debug, Clone)]
 pub struct ClaimQueue {
+    /// Its name.
     pub queue: QueueName,
+    /// By which its runs are executed.
     pub policy: Arc<RunPolicy>,
     /// In place of the policy, for the lanes of these tenants.
     pub tenants: Arc<BTreeMap<Tenant, Arc<RunPolicy>>>,
+    /// Lanes at the most.
     pub max: usize,
 }
 
@@ -201,8 +218,10 @@ impl ClaimQueue {
     }
 }
 
+/// What a worker got.
 #[derive(Debug, Clone, Default)]
 pub struct Claimed {
+    /// One for each lane, each under a lease of its own.
     pub batches: Vec<Batch>,
     /// Leases that were found expired on the way.
     pub reclaimed: Vec<Reclaimed>,
@@ -215,25 +234,37 @@ pub struct Claimed {
 /// A lease that ran out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reclaimed {
+    /// Whose lane it is.
     pub lane: LaneKey,
+    /// The run whose lease ran out.
     pub run_id: RunId,
+    /// The token that is worth nothing any more.
     pub token: u64,
+    /// Who held it.
     pub worker: Option<Arc<WorkerId>>,
+    /// Since when.
     pub claimed_at: Timestamp,
     /// Pending, or failed when it was the last attempt.
     pub state: RunState,
 }
 
+/// A sign of life.
 #[derive(Debug, Clone)]
 pub struct ExtendRequest {
+    /// The run that is held.
     pub run_id: RunId,
+    /// Under which it is held.
     pub token: u64,
+    /// From now on.
     pub lease: Duration,
 }
 
+/// The lease goes on, and what has happened meanwhile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extended {
+    /// Until then.
     pub lease_until: Timestamp,
+    /// The number of the lane's newest event.
     pub head_seq: u64,
     /// Events that arrived for the next run.
     pub newer: u64,
@@ -250,9 +281,12 @@ impl From<Beat> for Extended {
     }
 }
 
+/// The question at the gate.
 #[derive(Debug, Clone)]
 pub struct HoldRequest {
+    /// The run that is held.
     pub run_id: RunId,
+    /// Under which it is held.
     pub token: u64,
     /// The envelope's `head_seq`: pass only if nothing newer has arrived since.
     pub if_head: Option<u64>,
@@ -271,8 +305,10 @@ pub enum HoldAnswer {
     Interrupted,
 }
 
+/// The answer at the gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
+    /// Whether the effect may follow.
     pub answer: HoldAnswer,
     /// Running when held; else what became of the run.
     pub state: RunState,
@@ -281,12 +317,17 @@ pub struct Held {
 /// One piece of a run.
 #[derive(Debug, Clone)]
 pub struct StepRequest {
+    /// The run that is held.
     pub run_id: RunId,
+    /// Under which it is held.
     pub token: u64,
+    /// The step's name, unique in the run.
     pub name: String,
+    /// What to do.
     pub action: StepAction,
 }
 
+/// What can be done with a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepAction {
     /// What is known of it.
@@ -299,6 +340,7 @@ pub enum StepAction {
 
 /// What is known of a step.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum StepAnswer {
     /// Nothing yet.
     New,
@@ -314,8 +356,11 @@ pub enum StepAnswer {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StepRow {
+    /// The batch under which it was stored.
     pub revision: u32,
+    /// The step's name.
     pub name: String,
+    /// When it was stored.
     pub at: Timestamp,
     /// The attempt that recorded it.
     pub token: u64,
@@ -326,15 +371,20 @@ pub struct StepRow {
 /// What a holder asks of its run's source, or of another one.
 #[derive(Debug, Clone)]
 pub struct SourceRequest {
+    /// The run that is held.
     pub run_id: RunId,
+    /// Under which it is held.
     pub token: u64,
     /// Nothing for the run's own. Another declared source is that of the run's tenant, or the shared one; it is asked for
     /// tokens and told of requests ([`SourceAction::Take`], [`SourceAction::Report`]), and no more.
     pub source: Option<SourceName>,
+    /// What to do.
     pub action: SourceAction,
 }
 
+/// What a run can do with its source.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum SourceAction {
     /// A token for one more request; the first one came with the claim.
     Take,
@@ -360,7 +410,9 @@ impl SourceAction {
     }
 }
 
+/// What came of it.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum SourceAnswer {
     /// The request may be made. Also the answer to a run without a source, which nothing governs.
     Taken,
@@ -376,15 +428,22 @@ pub enum SourceAnswer {
     Fetching { until: Timestamp },
 }
 
+/// How an attempt ended.
 #[derive(Debug, Clone)]
 pub struct SettleRequest {
+    /// The run that is held.
     pub run_id: RunId,
+    /// Under which it is held; another one is refused.
     pub token: u64,
+    /// What its holder says.
     pub verdict: Verdict,
     /// The wait of a retry, or of a second release in a row; drawn by the caller from the queue's policy.
     pub delay: Duration,
+    /// Why it did not succeed.
     pub error: Option<String>,
+    /// What came of it.
     pub result: Option<serde_json::Value>,
+    /// Amounts that were used up.
     pub usage: std::collections::BTreeMap<String, f64>,
     /// Succeed only if nothing newer than this has arrived; otherwise the run gives way to the newer events.
     pub if_head: Option<u64>,
@@ -395,6 +454,7 @@ pub struct SettleRequest {
 }
 
 impl SettleRequest {
+    /// A verdict and nothing else.
     pub fn new(run_id: RunId, token: u64, verdict: Verdict) -> Self {
         SettleRequest {
             run_id,
@@ -464,8 +524,10 @@ impl SettleRequest {
     }
 }
 
+/// What the end of an attempt made of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
+    /// Its state now.
     pub state: RunState,
     /// What happened: not always what was asked for.
     pub change: Change,
@@ -475,6 +537,7 @@ pub struct Settled {
     pub repeated: bool,
 }
 
+/// How much to clear up.
 #[derive(Debug, Clone)]
 pub struct SweepRequest {
     /// False while this process distrusts its clocks.
@@ -483,12 +546,16 @@ pub struct SweepRequest {
     pub retention: Option<Duration>,
 }
 
+/// What was cleared up.
 #[derive(Debug, Clone, Default)]
 pub struct Swept {
+    /// Leases that were taken back.
     pub reclaimed: Vec<Reclaimed>,
     /// Finished runs removed by the retention step.
     pub removed_runs: u64,
+    /// Events whose retention is over.
     pub removed_events: u64,
+    /// Records of the trail whose retention is over.
     pub removed_audit: u64,
     /// There is more of either; call again.
     pub more: bool,
@@ -497,57 +564,49 @@ pub struct Swept {
 /// An operator's request, with who asked.
 #[derive(Debug, Clone)]
 pub struct Control {
+    /// Who does this, for the trail.
     pub actor: String,
+    /// What is done.
     pub action: ControlAction,
 }
 
+/// What an operator can do.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum ControlAction {
+    /// Hands a lane over now.
     Flush(LaneKey),
+    /// Stops handing a lane over.
     PauseLane(LaneKey),
+    /// Ends the pause of a lane, or its wait for a failed run.
     ResumeLane(LaneKey),
+    /// Stops handing a queue over.
     PauseQueue(QueueScope),
+    /// Ends the pause of a queue.
     ResumeQueue(QueueScope),
     /// Ends the current run, or the open one if none is current; with `run` only if it still is that one.
-    Cancel {
-        lane: LaneKey,
-        run: Option<RunId>,
-    },
+    Cancel { lane: LaneKey, run: Option<RunId> },
     /// Puts the events of a failed or cancelled run back.
     Redrive(Redrive),
+    /// Throws away what is dead, delayed or buffered.
     Purge(Purge),
     /// Deletes payloads, key text, steps, dead letters and ids of a lane for good; cancels first.
     EraseLane(LaneKey),
-    EraseEvent {
-        lane: LaneKey,
-        id: EventId,
-    },
+    /// Deletes one event for good, wherever it is.
+    EraseEvent { lane: LaneKey, id: EventId },
     /// Changes the payload of one buffered event.
-    EditEvent {
-        lane: LaneKey,
-        id: EventId,
-        payload: Payload,
-    },
+    EditEvent { lane: LaneKey, id: EventId, payload: Payload },
     /// Takes one buffered event out of its lane.
-    DeleteEvent {
-        lane: LaneKey,
-        id: EventId,
-    },
+    DeleteEvent { lane: LaneKey, id: EventId },
     /// Makes or changes a schedule; an unchanged one keeps its place in time.
     PutSchedule(Schedule),
-    RemoveSchedule {
-        tenant: Tenant,
-        name: String,
-    },
+    /// Takes a schedule away; events that it has made stay.
+    RemoveSchedule { tenant: Tenant, name: String },
     /// Declares a source, or changes what is declared; an unchanged one keeps its state.
-    PutSource {
-        name: SourceName,
-        rules: SourceRules,
-    },
+    PutSource { name: SourceName, rules: SourceRules },
     /// Takes a declaration away: its lanes are held, of every tenant, and new events that name it are refused.
-    RemoveSource {
-        name: SourceName,
-    },
+    RemoveSource { name: SourceName },
+    /// Lets the keys of a source go.
     EnableSource(SourceScope),
     /// Holds the lanes of a source; nothing fails and no attempt is counted.
     DisableSource(SourceScope),
@@ -560,18 +619,22 @@ pub enum ControlAction {
 /// A source of one tenant. A shared one, and one of those who have no tenant, has the empty tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceScope {
+    /// The owner; nobody for a shared one.
     pub tenant: Tenant,
+    /// By which queues and events name it.
     pub name: SourceName,
 }
 
 /// Which events go back, and where.
 #[derive(Debug, Clone)]
 pub struct Redrive {
+    /// A failed or cancelled run.
     pub run: RunId,
     /// Only these; none means all of the run.
     pub events: Vec<EventId>,
     /// New payloads for some of them, in the same transaction: nobody works with the old ones in between.
     pub edits: Vec<(EventId, Payload)>,
+    /// Where its events go.
     pub to: RedriveTo,
     /// Forget the steps of the old run.
     pub fresh: bool,
@@ -579,6 +642,7 @@ pub struct Redrive {
     pub policy: Arc<AppendPolicy>,
 }
 
+/// Where redriven events go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedriveTo {
     /// A frozen run of exactly these events, before anything buffered.
@@ -590,31 +654,39 @@ pub enum RedriveTo {
 /// What is discarded. Bounded per call; the answer says whether there is more.
 #[derive(Debug, Clone)]
 pub struct Purge {
+    /// Of this queue.
     pub queue: QueueName,
     /// Nothing means every tenant.
     pub tenant: Option<Tenant>,
     /// Only this key.
     pub key: Option<Key>,
+    /// Which of its events.
     pub what: PurgeWhat,
     /// Only count.
     pub dry_run: bool,
 }
 
+/// Which events are thrown away; never those that a worker holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeWhat {
+    /// Those of failed runs.
     Dead,
+    /// Those that have not entered their lane.
     Delayed,
+    /// Those that wait for their window.
     Buffered,
 }
 
 /// A queue of one tenant, or of all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueScope {
+    /// Of this queue.
     pub queue: QueueName,
     /// Nothing means every tenant, also those to come.
     pub tenant: Option<Tenant>,
 }
 
+/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Controlled {
     /// False when things already were as asked.
@@ -628,6 +700,7 @@ pub struct Controlled {
 }
 
 impl Controlled {
+    /// Done, or not needed, and nothing else to tell.
     pub fn changed(changed: bool) -> Self {
         Controlled { changed, ..Controlled::default() }
     }
@@ -641,8 +714,11 @@ pub struct Description {
     pub kind: &'static str,
     /// Where it is, without secrets.
     pub place: String,
+    /// Of the database, as it names itself.
     pub version: String,
+    /// Of Quell's own tables or keys.
     pub schema: u32,
+    /// What an acknowledgement is worth, as read back from its settings.
     pub durability: Durability,
 }
 

@@ -18,15 +18,20 @@ use crate::error::{ErrorKind, StoreError, StoreResult};
 /// Where the SQL of the databases differs, an application asks which it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
+    /// With the words of SQLite.
     Sqlite,
+    /// With the words of PostgreSQL.
     Postgres,
 }
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
+    /// Nothing.
     Null,
+    /// A whole number; also truth, as 0 and 1, and time, as milliseconds.
     Int(i64),
+    /// Text; also JSON.
     Text(String),
 }
 
@@ -81,6 +86,7 @@ impl Row {
         }
     }
 
+    /// A whole number that may be missing.
     pub fn maybe_int(&self, column: usize) -> StoreResult<Option<i64>> {
         match self.0.get(column) {
             Some(Cell::Null) => Ok(None),
@@ -88,6 +94,7 @@ impl Row {
         }
     }
 
+    /// A text that may be missing.
     pub fn maybe_text(&self, column: usize) -> StoreResult<Option<String>> {
         match self.0.get(column) {
             Some(Cell::Null) => Ok(None),
@@ -95,6 +102,7 @@ impl Row {
         }
     }
 
+    /// A whole number that stands for truth.
     pub fn flag(&self, column: usize) -> StoreResult<bool> {
         self.int(column).map(|value| value != 0)
     }
@@ -114,7 +122,9 @@ fn unexpected(column: usize, wanted: &str, found: Option<&Cell>) -> StoreError {
 /// A statement and the rows of values that it is run with, once for each.
 #[derive(Debug, Clone)]
 pub struct Statement {
+    /// With `$1`, `$2`, … for the cells of a row.
     pub sql: Cow<'static, str>,
+    /// Each is one execution.
     pub rows: Vec<Vec<Cell>>,
     /// How many rows it must change; otherwise nothing of the transaction is stored ([`ErrorKind::Conflict`]).
     pub must_change: Option<u64>,
@@ -154,6 +164,7 @@ impl Statement {
 /// Tables of applications. Every write is one transaction, durable before it answers.
 #[async_trait]
 pub trait Tables: Send + Sync + 'static {
+    /// Whose words statements are written in.
     fn dialect(&self) -> Dialect;
 
     /// Brings the tables of an application to the last of its migrations, each of which is applied once, in order, by one

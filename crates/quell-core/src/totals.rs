@@ -12,8 +12,11 @@ use crate::lifecycle::RunState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Totals {
+    /// Events that were ever accepted: the sum of all others.
     pub accepted: u64,
+    /// Events of runs that have succeeded.
     pub succeeded: u64,
+    /// Events of runs that have failed.
     pub dead: u64,
     /// Removed by policy, cancel, purge or erase.
     pub discarded: u64,
@@ -36,6 +39,7 @@ impl Totals {
         self.succeeded + self.dead + self.discarded + self.delayed + self.buffered + self.in_flight
     }
 
+    /// So many more were accepted and wait.
     pub fn appended(&mut self, events: u64) {
         self.accepted += events;
         self.buffered += events;

@@ -27,17 +27,24 @@ use crate::limits;
 /// The rule for when a lane is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum WindowPolicy {
+    /// Due at once.
     None,
+    /// Due so long after the first event.
     Fixed { wait: Duration },
+    /// Due when no event came for `quiet`, at the latest `max_wait` after the first.
     Quiet { quiet: Duration, max_wait: Duration },
 }
 
 /// A window policy with the bounds of its batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
+    /// When a lane is due.
     pub policy: WindowPolicy,
+    /// So many events close it early.
     pub max_events: u32,
+    /// So many bytes close it early.
     pub max_bytes: u64,
 }
 
@@ -48,10 +55,12 @@ impl Default for Window {
 }
 
 impl Window {
+    /// Due at once.
     pub fn none() -> Self {
         Window::with(WindowPolicy::None)
     }
 
+    /// Due so long after the first event.
     pub fn fixed(wait: Duration) -> Self {
         Window::with(WindowPolicy::Fixed { wait })
     }
@@ -61,6 +70,7 @@ impl Window {
         Window::quiet_capped(quiet, quiet.saturating_mul(limits::MAX_WAIT_QUIETS_DEFAULT))
     }
 
+    /// Due when no event came for `quiet`, at the latest `max_wait` after the first.
     pub fn quiet_capped(quiet: Duration, max_wait: Duration) -> Self {
         Window::with(WindowPolicy::Quiet { quiet, max_wait })
     }
@@ -69,12 +79,14 @@ impl Window {
         Window { policy, max_events: limits::BATCH_EVENTS_DEFAULT, max_bytes: limits::BATCH_BYTES_DEFAULT }
     }
 
+    /// So many events close it early, and are the most that a batch has.
     #[must_use]
     pub fn max_events(mut self, max_events: u32) -> Self {
         self.max_events = max_events;
         self
     }
 
+    /// So many bytes close it early, and are the most that a batch has.
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
@@ -108,17 +120,24 @@ impl Window {
 
 /// Why a window was refused; the texts say how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum WindowProblem {
+    /// `fixed` needs a time.
     #[error("a fixed window of 0 waits for nothing; write window = \"none\"")]
     FixedIsZero,
+    /// `quiet` needs a time.
     #[error("a quiet period of 0 waits for nothing; write window = \"none\"")]
     QuietIsZero,
+    /// The cap would come before the first quiet is over.
     #[error("max_wait {max_wait:?} is shorter than quiet {quiet:?}; the window could never close by quiet")]
     CapBelowQuiet { quiet: Duration, max_wait: Duration },
+    /// Longer than a lane may wait.
     #[error("a window of {0:?} is longer than 7 days; use a delay instead")]
     TooLong(Duration),
+    /// None, or more than a batch may have.
     #[error("max_events = {0} is not between 1 and 10000")]
     MaxEvents(u32),
+    /// None, or more than a batch may have.
     #[error("max_bytes = {0} is not between 1 and 33554432 (32 MiB)")]
     MaxBytes(u64),
 }
@@ -128,19 +147,30 @@ pub enum WindowProblem {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum FiredBy {
+    /// The queue has no window.
     None,
+    /// The time after the first event is over.
     Fixed,
+    /// It has been quiet.
     Quiet,
+    /// It was never quiet, and the cap was reached.
     Cap,
+    /// There are as many events as a batch may have.
     Count,
+    /// There are as many bytes as a batch may have.
     Bytes,
+    /// Somebody did not want to wait.
     Flush,
+    /// It is another attempt.
     Retry,
+    /// It gave way and goes on together with newer events.
     Merge,
+    /// It was put back to work.
     Redrive,
 }
 
 impl FiredBy {
+    /// All of them.
     pub const ALL: [FiredBy; 10] = [
         FiredBy::None,
         FiredBy::Fixed,
@@ -154,6 +184,7 @@ impl FiredBy {
         FiredBy::Redrive,
     ];
 
+    /// The word in the envelope and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             FiredBy::None => "none",
@@ -173,8 +204,11 @@ impl FiredBy {
 /// A window while it collects: what its first event stamped and what has arrived since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWindow {
+    /// The window it was opened with.
     pub window: Window,
+    /// When its first event came.
     pub first_at: Timestamp,
+    /// When its latest event came.
     pub latest_at: Timestamp,
     /// The quiet period that the latest event asked for, when it is not the window's own.
     pub step: Option<Duration>,
@@ -183,6 +217,7 @@ pub struct OpenWindow {
 }
 
 impl OpenWindow {
+    /// Opened by an event at this moment.
     pub fn opened(window: Window, at: Timestamp) -> Self {
         OpenWindow { window, first_at: at, latest_at: at, step: None, closed: None }
     }
@@ -260,11 +295,14 @@ impl OpenWindow {
 #[derive(Debug)]
 pub struct Cut {
     bounds: Window,
+    /// Events so far.
     pub count: u64,
+    /// Bytes so far.
     pub bytes: u64,
 }
 
 impl Cut {
+    /// With room for as much as the window allows.
     pub fn new(bounds: &Window) -> Self {
         Cut::after(bounds, 0, 0)
     }

@@ -19,7 +19,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::guard::{Forbidden, Guard, GuardedNames, Refused, SystemNames};
+use crate::guard::{Forbidden, Guard, Refused};
+use crate::names::{GuardedNames, SystemNames};
 
 /// How large an answer may be unless a setting says otherwise: far above any page of an API, far below what 20 lanes at
 /// once could not hold in memory.
@@ -65,12 +66,17 @@ impl Default for HttpSettings {
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Call {
+    /// What is done there.
     pub method: Method,
+    /// Where; the guard judges it.
     pub url: String,
+    /// What goes along.
     pub headers: HeaderMap,
+    /// Empty for most.
     pub body: Vec<u8>,
     /// In place of the client's own: from the first byte sent to the last byte read.
     pub timeout: Option<Duration>,
+    /// What happens to an answer that is too large.
     pub excess: Excess,
 }
 
@@ -85,6 +91,7 @@ pub enum Excess {
 }
 
 impl Call {
+    /// A request with no headers of its own and no body.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         Call {
             method,
@@ -96,28 +103,33 @@ impl Call {
         }
     }
 
+    /// A GET.
     pub fn get(url: impl Into<String>) -> Self {
         Call::new(Method::GET, url)
     }
 
+    /// With this header, beside those of the same name.
     #[must_use]
     pub fn header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
         self.headers.append(name, value);
         self
     }
 
+    /// With this body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
     }
 
+    /// Given up after this long, the answer's body included.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
+    /// What happens to an answer that is too large.
     #[must_use]
     pub fn excess(mut self, excess: Excess) -> Self {
         self.excess = excess;
@@ -128,15 +140,20 @@ impl Call {
 /// What was answered, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
+    /// What the other side made of it.
     pub status: StatusCode,
+    /// What came along.
     pub headers: HeaderMap,
+    /// As much of it as was read.
     pub body: Vec<u8>,
 }
 
 /// An answer whose head is there and whose body is read as it comes.
 #[derive(Debug)]
 pub struct Opened {
+    /// What the other side made of it.
     pub status: StatusCode,
+    /// What came along.
     pub headers: HeaderMap,
     response: reqwest::Response,
     max: usize,
@@ -192,18 +209,24 @@ impl Opened {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum CallError {
     /// The guard said no: nothing was sent.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// It cannot be sent: a header or the like is wrong.
     #[error("the request cannot be sent: {0}")]
     Invalid(String),
+    /// No answer, or not all of it, in time. It may have arrived.
     #[error("no answer in time: {0}")]
     TimedOut(String),
+    /// No connection: nothing was sent.
     #[error("no connection: {0}")]
     Connect(String),
+    /// The connection broke on the way. It may have arrived.
     #[error("the answer broke off: {0}")]
     Broken(String),
+    /// The answer has more bytes than were wanted.
     #[error("the answer is larger than {max} bytes")]
     TooLarge { max: usize },
 }

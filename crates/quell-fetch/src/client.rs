@@ -74,6 +74,7 @@ const TURNS: usize = 16;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum FetchError {
     /// Our own: a forbidden URL, a request that cannot be sent, an answer that is too large.
     #[error(transparent)]
@@ -92,6 +93,7 @@ pub enum FetchError {
     /// Others have been fetching the same answer for too long.
     #[error("others were fetching the same answer and did not get it in time")]
     Busy,
+    /// The limits and kept answers are in the store, and it could not be asked.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -116,10 +118,13 @@ pub enum Origin {
 /// An answer. Any status but 429 and 5xx is one: redirects are not followed, and "not found" is for the handler to judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
+    /// What the other side made of it.
     pub status: StatusCode,
     /// Of an answer from the cache, only the headers that are kept.
     pub headers: HeaderMap,
+    /// All of it.
     pub body: Vec<u8>,
+    /// Whether it came over the network.
     pub origin: Origin,
 }
 
@@ -443,10 +448,12 @@ pub struct Streamed<'a> {
 }
 
 impl Streamed<'_> {
+    /// What the other side made of it.
     pub fn status(&self) -> StatusCode {
         self.opened.status
     }
 
+    /// What came along.
     pub fn headers(&self) -> &HeaderMap {
         &self.opened.headers
     }

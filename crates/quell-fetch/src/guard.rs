@@ -6,7 +6,7 @@
 //!
 //! - [`Guard::admit`] reads the URL once, with the parser that the HTTP client uses, too. `2130706433`, `0x7f.1`,
 //!   `0177.0.0.1` and full-width digits are one address by then, and a literal address is judged here.
-//! - [`GuardedNames`] sits where the client turns a name into addresses. The client connects to what it returns, so a
+//! - `GuardedNames` (`names.rs`) sits where the client turns a name into addresses. The client connects to what it returns, so a
 //!   name that changes its mind between check and use changes nothing. One forbidden address refuses the name: a name
 //!   with a public and a private face is a trick, or a mistake that should be seen.
 //!
@@ -19,8 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use reqwest::Url;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::Url;
 
 /// Longer URLs are refused: servers commonly stop at 8 KiB, and ours are written to logs and errors.
 pub const URL_BYTES_MAX: usize = 8 * 1024;
@@ -35,21 +34,30 @@ pub struct Forbidden {
 
 /// Why a URL is not fetched. Always an error of whoever chose the URL, never a fault of the other side.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum Refused {
+    /// The text is none.
     #[error("not a URL: {0}")]
     Unreadable(String),
+    /// So many bytes.
     #[error("the URL has {0} bytes; at most {URL_BYTES_MAX} are allowed")]
     TooLong(usize),
+    /// Another protocol.
     #[error("only http and https are allowed, not {0}")]
     Scheme(String),
+    /// The rules of this target want encryption.
     #[error("only https is allowed for this target")]
     NotHttps,
+    /// They would stand in logs.
     #[error("a URL must not carry a user name or a password")]
     Credentials,
+    /// What answers there speaks no HTTP.
     #[error("port {0} belongs to another protocol")]
     Port(u16),
+    /// The address that is written in the URL is not of the public internet.
     #[error("{address} is not allowed: it is {why}")]
     Address { address: IpAddr, why: &'static str },
+    /// The name means this machine, whatever a resolver says.
     #[error("{name} is not allowed: it is {why}")]
     Name { name: String, why: &'static str },
     /// The text leaves the address out: whoever chose the name must not learn what it means inside.
@@ -82,11 +90,13 @@ pub struct Allow {
 }
 
 /// An entry of an allow list that cannot be read.
+/// Why a text is no exception.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{entry:?} cannot be allowed: write host:port (\"intranet.example:8080\", \"[::1]:8080\") or a range (\"10.0.0.0/8\")"
 )]
 pub struct BadAllow {
+    /// The text.
     pub entry: String,
 }
 
@@ -124,6 +134,7 @@ impl Allow {
 /// A URL that may be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
+    /// As it was read, once and for all.
     pub url: Url,
     /// The operator named exactly this target: whatever its name resolves to is meant.
     pub listed: bool,
@@ -145,6 +156,7 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// With the operator's exceptions.
     pub fn new(allow: Allow) -> Self {
         Guard { allow: Arc::new(allow), https_only: false }
     }
@@ -227,42 +239,6 @@ impl Guard {
             return Err(Refused::Name { name: name.to_owned(), why: "a name of this machine" });
         }
         Ok(())
-    }
-}
-
-/// A resolver whose answers have passed the guard.
-pub struct GuardedNames {
-    guard: Guard,
-    names: Arc<dyn Resolve>,
-}
-
-impl GuardedNames {
-    pub fn new(guard: Guard, names: Arc<dyn Resolve>) -> Self {
-        GuardedNames { guard, names }
-    }
-}
-
-impl Resolve for GuardedNames {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (guard, text) = (self.guard.clone(), name.as_str().to_owned());
-        let asked = self.names.resolve(name);
-        Box::pin(async move {
-            let vetted = guard.resolved(&text, asked.await?.collect())?;
-            Ok(Box::new(vetted.into_iter()) as Addrs)
-        })
-    }
-}
-
-/// The resolver of the operating system.
-pub struct SystemNames;
-
-impl Resolve for SystemNames {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            // Port 0 stands for the port of the URL.
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
     }
 }
 

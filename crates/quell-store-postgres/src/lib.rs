@@ -7,6 +7,8 @@
 //!
 //! Durable: an answer is given only after the COMMIT has returned, and what that is worth on this server is read back.
 
+#![warn(missing_docs)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -27,6 +27,7 @@ pub enum StatementMode {
 }
 
 impl StatementMode {
+    /// The word in the URL.
     pub fn as_str(self) -> &'static str {
         match self {
             StatementMode::Named => "named",
@@ -38,6 +39,7 @@ impl StatementMode {
 /// How sure the connection must be of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
+    /// Never encrypted.
     Disable,
     /// Encrypted if the server offers it.
     Prefer,
@@ -54,7 +56,9 @@ pub struct Options {
     pub(crate) listen: Option<Config>,
     /// The schema that holds Quell's tables; made if it does not exist.
     pub schema: String,
+    /// Whether statements are kept in the session: not behind a transaction pooler.
     pub statement_mode: StatementMode,
+    /// How much of an encryption is demanded.
     pub tls: Tls,
     /// Certificates to trust in place of the system's, as a PEM file.
     pub root_certificates: Option<PathBuf>,

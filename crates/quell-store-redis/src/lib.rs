@@ -11,6 +11,8 @@
 //! lose accepted events without a word is refused (`settings.rs`). A server that was restarted, or has taken over from
 //! another, is noticed before it is told anything, and no number or token is ever told twice (`lua/open.lua`).
 
+#![warn(missing_docs)]
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -40,6 +40,7 @@ const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// A backup that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
+    /// The size of the file that was written.
     pub bytes: u64,
     /// Everything up to this number of the store-wide sequence is in it.
     pub last_number: u64,
@@ -48,6 +49,7 @@ pub struct BackedUp {
 /// A store that was put in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
+    /// The size of the store that was made.
     pub bytes: u64,
     /// Where the store that was there before is kept, under a name of its own.
     pub kept: Option<PathBuf>,

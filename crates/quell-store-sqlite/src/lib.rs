@@ -8,6 +8,8 @@
 //!
 //! Durable: `synchronous = FULL` is set and read back, and an answer is given only after the commit has returned.
 
+#![warn(missing_docs)]
+
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

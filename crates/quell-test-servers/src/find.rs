@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm chromium chromium-driver prometheus";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm jq chromium chromium-driver prometheus";
 
 /// Which variables name a browser and its driver that are elsewhere.
 const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
@@ -27,6 +27,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("nodejs", find("node", "Node.js", Vec::new())),
         // Debian packs it separately; whoever has Node from elsewhere has it already.
         ("npm", find("npm", "npm", Vec::new())),
+        // For the handler in shell of the guide.
+        ("jq", find("jq", "jq", Vec::new())),
         ("chromium", chromium()),
         ("chromium-driver", chromedriver()),
         ("prometheus", promtool()),

@@ -21,6 +21,7 @@ pub struct Content {
 }
 
 impl Content {
+    /// Reads a body by its type: JSON, or a form as an object.
     pub fn of(delivery: &Delivery<'_>) -> Result<Content, Refusal> {
         let unreadable = |detail: String| Refusal::new(Because::Unreadable, detail);
         let body = std::str::from_utf8(delivery.body)
@@ -62,6 +63,7 @@ impl Content {
         Ok(Content { value: Value::Object(fields), text: None })
     }
 
+    /// The body as a value.
     pub fn value(&self) -> &Value {
         &self.value
     }

@@ -16,6 +16,7 @@ use crate::secret::Secret;
 pub struct Rules {
     /// The first that finds something is the key.
     pub key: Vec<Rule>,
+    /// Where the id stands, in place of where the scheme finds it.
     pub id: Option<Rule>,
     /// A part of the body; nothing means all of it.
     pub payload: Option<Rule>,
@@ -28,16 +29,20 @@ pub struct Rules {
 /// An event that was found in a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
+    /// Whose event it is.
     pub key: String,
+    /// The provider's id of it.
     pub id: Option<String>,
     /// JSON.
     pub payload: String,
+    /// Those that travel with the event.
     pub headers: Vec<(String, String)>,
 }
 
 /// One thing that was found in a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
+    /// One event.
     Event(Found),
     /// Understood, and nothing for us: an echo, a receipt. With the reason.
     Ignored(String),
@@ -46,6 +51,7 @@ pub enum Item {
 /// What a proven delivery is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
+    /// Several, all of them or none.
     Items(Vec<Item>),
     /// It only asked whether somebody is here.
     Handshake(Handshake),
@@ -91,12 +97,17 @@ impl Rules {
 /// How deliveries of one endpoint are checked and taken apart.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
+    /// How a delivery proves itself and is read.
     pub scheme: Arc<dyn Scheme>,
+    /// Any of them proves a delivery.
     pub secrets: Vec<Secret>,
     /// See [`Check::verify`].
     pub verify: Vec<Secret>,
+    /// How far a signed time may be off, in either direction.
     pub tolerance: Duration,
+    /// The address that the provider knows, for schemes that sign it.
     pub public_url: Option<String>,
+    /// Where key, id and payload stand.
     pub rules: Rules,
 }
 

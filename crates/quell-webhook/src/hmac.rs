@@ -22,8 +22,10 @@ pub(crate) fn sha256(secret: &Secret, parts: &[&[u8]]) -> Vec<u8> {
 /// How the bytes of a signature are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Encoding {
+    /// Digits and letters; both cases are read.
     #[default]
     Hex,
+    /// The standard alphabet.
     Base64,
 }
 
@@ -46,9 +48,11 @@ impl Encoding {
 /// `scheme = "hmac"` with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hmac {
+    /// Which header has the signature.
     pub header: String,
     /// What stands before the signature, such as `sha256=`.
     pub prefix: String,
+    /// How it is written there.
     pub encoding: Encoding,
     /// A header with the seconds since 1970; then `<time>.<body>` is signed.
     pub timestamp_header: Option<String>,

@@ -10,6 +10,8 @@
 //!
 //! The order is the promise: proof first, on the bytes as they came; only then is anything parsed.
 
+#![warn(missing_docs)]
+
 mod bearer;
 mod content;
 mod encoding;

@@ -42,6 +42,7 @@ impl Because {
         !matches!(self, Because::Unreadable | Because::NoKey | Because::Unusable)
     }
 
+    /// The word in the inspector and in the metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Because::UnknownEndpoint => "unknown_endpoint",
@@ -66,12 +67,14 @@ impl Because {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct Refusal {
+    /// The reason in one word.
     pub because: Because,
     /// A sentence. It repeats neither a secret nor the body.
     pub detail: String,
 }
 
 impl Refusal {
+    /// With the reason in full, for the operator and not for the sender.
     pub fn new(because: Because, detail: impl Into<String>) -> Self {
         Refusal { because, detail: detail.into() }
     }

@@ -24,10 +24,12 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} names no place: write \"/a/b\" (a JSON pointer), \"header:NAME\" or \"text:WORD\"")]
 pub struct BadRule {
+    /// What is no rule.
     pub text: String,
 }
 
 impl Rule {
+    /// Reads `/a/b`, `header:NAME` or `text:WORD`.
     pub fn parse(text: &str) -> Result<Self, BadRule> {
         let bad = || BadRule { text: text.to_owned() };
         if text.is_empty() || text.starts_with('/') {

@@ -23,12 +23,15 @@ use crate::{bearer, github, hmac, open, slack, standard, stripe};
 /// A request as it arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
+    /// `POST`, as a rule.
     pub method: &'a Method,
     /// Path and query, as the server saw them.
     pub target: &'a str,
     /// The segment of the path beyond the endpoint's own address, as it was sent, for schemes that take their token there.
     pub rest: Option<&'a str>,
+    /// As they came.
     pub headers: &'a HeaderMap,
+    /// As it came, byte for byte: signatures are over these.
     pub body: &'a [u8],
 }
 
@@ -125,6 +128,7 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// The word in the inspector.
     pub fn as_str(self) -> &'static str {
         match self {
             Proof::Signed => "signed",
@@ -149,7 +153,12 @@ pub enum Answer {
     /// Nothing: some show the answer to their users.
     Nothing,
     /// Always this, for those that act on the answer.
-    Text { media: &'static str, text: &'static str },
+    Text {
+        /// Its content type.
+        media: &'static str,
+        /// The whole body.
+        text: &'static str,
+    },
 }
 
 /// A provider's way to prove itself and to pack its events. One value serves one endpoint.
@@ -157,6 +166,7 @@ pub trait Scheme: fmt::Debug + Send + Sync {
     /// What `scheme = "…"` says.
     fn name(&self) -> &'static str;
 
+    /// What a delivery of this scheme is worth: how the inspector and the check of addresses call it.
     fn proof(&self) -> Proof {
         Proof::Signed
     }
@@ -265,10 +275,12 @@ impl Schemes {
         self.0.insert(name, scheme);
     }
 
+    /// The scheme of this name.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Scheme>> {
         self.0.get(name).cloned()
     }
 
+    /// All names, for errors and documentation.
     pub fn names(&self) -> Vec<&'static str> {
         self.0.keys().copied().collect()
     }

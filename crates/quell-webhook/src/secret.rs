@@ -14,6 +14,7 @@ pub struct Secret(Vec<u8>);
 pub struct BadSecret(pub String);
 
 impl Secret {
+    /// Any bytes; how many a scheme wants it says itself.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Secret(bytes.into())
     }

@@ -10,8 +10,11 @@ use crate::rule::Rule;
 use crate::scheme::{Check, Delivery, Scheme};
 use crate::secret::{BadSecret, Secret};
 
+/// Names the delivery; the same when it is sent again.
 pub const ID: &str = "webhook-id";
+/// When it was sent, seconds since 1970.
 pub const TIMESTAMP: &str = "webhook-timestamp";
+/// One for each secret, separated by spaces.
 pub const SIGNATURE: &str = "webhook-signature";
 
 /// Each costs a comparison; a sender that changes its secret needs two.
@@ -19,6 +22,7 @@ const SIGNATURES_MAX: usize = 16;
 /// As long as the id of an event may be.
 const ID_BYTES_MAX: usize = 256;
 
+/// [Standard Webhooks](https://www.standardwebhooks.com/), which is also how Quell signs.
 #[derive(Debug, Clone, Copy)]
 pub struct Standard;
 

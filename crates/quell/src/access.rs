@@ -19,12 +19,15 @@ const NAME_MAX: usize = 64;
 /// A token to be made.
 #[derive(Debug, Clone)]
 pub struct TokenWish {
+    /// What it is for; what is done with it is recorded under this name.
     pub name: String,
+    /// What its bearer may do; at least one.
     pub scopes: BTreeSet<Scope>,
     /// Only these; empty means every tenant.
     pub tenants: BTreeSet<Tenant>,
     /// Only these; empty means every queue.
     pub queues: BTreeSet<QueueName>,
+    /// Worth nothing after this long; never without.
     pub expires_in: Option<Duration>,
 }
 

@@ -3,6 +3,17 @@
 //! [`Time`] is a worker's monotonic clock and the host's wall clock; [`RealTime`] reads both, [`SteppedTime`] derives
 //! the wall clock from the runtime's clock, for tests under paused time. [`Chance`] is a seedable source of randomness,
 //! [`Ids`] makes ids from a clock and a chance. Store time is not here: only a store's own clock makes a timestamp.
+//!
+//! ```
+//! use quell::clock::{Chance, RealTime, Time};
+//!
+//! /// Given a clock, a test can give it another one.
+//! fn is_over(time: &dyn Time, limit: std::time::Duration) -> bool {
+//!     time.tick().since(Default::default()) > limit
+//! }
+//! assert!(!is_over(&RealTime::new(), std::time::Duration::from_secs(60)));
+//! assert_eq!(Chance::seeded(7).number(), Chance::seeded(7).number());
+//! ```
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,6 +41,7 @@ pub struct RealTime {
 }
 
 impl RealTime {
+    /// Starts its monotonic clock at zero.
     #[expect(clippy::disallowed_methods, reason = "this file is where real time comes from")]
     pub fn new() -> Self {
         RealTime { start: tokio::time::Instant::now() }
@@ -64,6 +76,7 @@ pub struct SteppedTime {
 impl SteppedTime {
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
+    /// Starts at a fixed moment of the wall clock, the same in every test.
     pub fn new() -> Self {
         SteppedTime::default()
     }
@@ -96,11 +109,13 @@ pub async fn sleep(duration: Duration) {
 pub struct Stopwatch(tokio::time::Instant);
 
 impl Stopwatch {
+    /// Starts now.
     #[expect(clippy::disallowed_methods, reason = "this file is where real time comes from")]
     pub fn start() -> Self {
         Stopwatch(tokio::time::Instant::now())
     }
 
+    /// Since it was started.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
@@ -132,6 +147,7 @@ impl Alarm {
         Alarm { time, sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: None }
     }
 
+    /// Rings at this tick, and no longer at the one it was set to before.
     #[expect(clippy::disallowed_methods, reason = "this file is where real time comes from")]
     pub fn set(&mut self, at: Tick) {
         if self.at != Some(at) {
@@ -177,6 +193,7 @@ impl Chance {
         self.draw(|rng| rng.random())
     }
 
+    /// Any number, all of them equally likely.
     pub fn number(&self) -> u64 {
         self.draw(|rng| rng.next_u64())
     }
@@ -194,6 +211,7 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// From the caller's clock and chance, so that a test with seeds gets the same ids again.
     pub fn new(time: Arc<dyn Time>, chance: Arc<Chance>) -> Self {
         Ids { time, chance }
     }

@@ -51,7 +51,9 @@ const COPY_FROM: &str = "a copy from ";
 /// How the two stores are called: in what is told to people, and to recognise a copy that is continued. Without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
+    /// The store that is copied, as its seal and the progress name it.
     pub from: String,
+    /// The store that it is copied into.
     pub to: String,
 }
 
@@ -69,6 +71,7 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// For people and `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Lanes => "copying lanes",
@@ -82,8 +85,11 @@ impl Phase {
 /// How far it is: lanes, or records of the trail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
+    /// What is being done.
     pub phase: Phase,
+    /// Rows that are done.
     pub done: u64,
+    /// Of so many, as far as is known.
     pub of: u64,
 }
 
@@ -102,6 +108,7 @@ pub struct Copied {
 
 /// Why a copy was not made, or not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum CopyError {
     /// One of the stores did not do what it was asked.
     Store { which: String, problem: StoreError },

@@ -44,6 +44,7 @@ pub enum DeliveryVerdict {
 }
 
 impl DeliveryVerdict {
+    /// All of them, in the order of the documentation.
     pub const ALL: [DeliveryVerdict; 4] = [
         DeliveryVerdict::Accepted,
         DeliveryVerdict::Duplicate,
@@ -51,6 +52,7 @@ impl DeliveryVerdict {
         DeliveryVerdict::Refused,
     ];
 
+    /// The word in JSON and in the metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             DeliveryVerdict::Accepted => "accepted",
@@ -67,15 +69,18 @@ impl DeliveryVerdict {
 pub struct DeliveryRecord {
     /// `dlv_…`
     pub id: String,
+    /// The name in its address, also of one that is no endpoint.
     pub endpoint: String,
     /// How its sender proved itself, or should have.
     pub scheme: String,
+    /// When it came, by the clock of the server that took it.
     pub received_at: Timestamp,
     /// When it first came, of one that was sent in again: its signature is judged by that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_at: Option<Timestamp>,
     /// The address that sent it.
     pub from: Option<String>,
+    /// The method of the request, `POST` as a rule.
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -86,6 +91,7 @@ pub struct DeliveryRecord {
     pub headers_are_cut: bool,
     /// As it came; base64 if it is not UTF-8.
     pub body: String,
+    /// Whether `body` is base64, because the bytes are no text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub body_is_base64: bool,
     /// How many bytes came.
@@ -93,6 +99,7 @@ pub struct DeliveryRecord {
     /// Whether only the beginning was kept, or nothing of a body that was too large to be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub body_is_cut: bool,
+    /// What became of it.
     pub verdict: DeliveryVerdict,
     /// What was wrong, as programs compare it: `bad_signature`, `stale`, `no_key` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,10 +128,15 @@ pub struct DeliveryRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeliveredEvent {
+    /// The queue it went to.
     pub queue: QueueName,
+    /// The key that was found in it.
     pub key: Key,
+    /// Whose event it is.
     pub tenant: Tenant,
+    /// The id it is stored under.
     pub event_id: EventId,
+    /// The id was known already: nothing was stored.
     pub duplicate: bool,
     /// It was known with another payload, which stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -226,6 +238,7 @@ impl Engine {
         Ok(records)
     }
 
+    /// One delivery by its id, if it is still remembered.
     pub async fn delivery(&self, id: &str) -> StoreResult<Option<DeliveryRecord>> {
         Ok(self.deliveries().await?.into_iter().find(|record| record.id == id))
     }

@@ -14,7 +14,9 @@ const VERIFY_BYTES_MIN: usize = 8;
 /// An endpoint that is ready to take deliveries.
 #[derive(Debug, Clone)]
 pub struct ReadyEndpoint {
+    /// As the configuration says.
     pub settings: Arc<EndpointSettings>,
+    /// The same with its secrets, ready to judge deliveries.
     pub proofs: Endpoint,
 }
 
@@ -22,7 +24,9 @@ pub struct ReadyEndpoint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("endpoint {endpoint:?}: {problem}")]
 pub struct EndpointError {
+    /// Which endpoint.
     pub endpoint: String,
+    /// What is the matter, without the secret itself.
     pub problem: String,
 }
 

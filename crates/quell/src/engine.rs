@@ -43,6 +43,32 @@ pub(crate) const REPEAT_PAUSES: [Duration; 4] = [
 ];
 
 /// Append and inspect. Cheap to clone; all clones are the same engine.
+///
+/// ```
+/// use quell::config::{Flags, Settings, SettingsInput};
+/// use quell::quell_core::memory::MemoryStore;
+/// use quell::{Engine, clock::SteppedTime};
+/// use serde_json::json;
+/// use std::{collections::BTreeMap, sync::Arc};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let input = SettingsInput { config: None, env: &BTreeMap::new(), flags: Flags::default() };
+/// let settings = Settings::resolve(input)?;
+/// let store = Arc::new(MemoryStore::new(Arc::new(SteppedTime::new()))); // `Engine::open` takes the one of the settings
+/// let engine = Engine::with_store(store, settings);
+///
+/// let first = engine.send("chat", "ada", json!({ "text": "hi" })).await?;
+/// let second = engine.prepare("chat", "ada", json!({ "text": "later" })).id("msg-2").send().await?;
+/// assert_eq!(first.run_id, second.run_id); // one burst, one run
+/// let again = engine.prepare("chat", "ada", json!({ "text": "later" })).id("msg-2").send().await?;
+/// assert!(again.duplicate);
+///
+/// let page = engine.lanes(Default::default()).await?;
+/// assert_eq!(page.items[0].buffered, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -86,11 +112,15 @@ impl Changes {
 
 /// Why a call was not done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum EngineError {
+    /// There is a configuration, and it does not name this queue.
     #[error("unknown queue {queue:?}; the configuration knows {}", list_of(.known))]
     UnknownQueue { queue: QueueName, known: Vec<QueueName> },
+    /// The queue is for workers elsewhere (`pull`), and one was asked for here.
     #[error("queue {queue:?} has no handler in this process: its lanes are claimed by workers elsewhere")]
     NoHandler { queue: QueueName },
+    /// The queue is worked on by a handler of the configuration, and a worker elsewhere asked for it.
     #[error(
         "queue {queue:?} is handled by this server itself: with handler = \"pull\" it is left to workers elsewhere"
     )]
@@ -98,8 +128,10 @@ pub enum EngineError {
     /// A secret that is missing, or the like: the settings are good, and this process cannot follow them.
     #[error("queue {queue:?}: {problem}")]
     BadHandler { queue: QueueName, problem: HandlerError },
+    /// A name, a key or a value is not one.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// The store refused, or could not say; its kind tells which.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -143,6 +175,7 @@ impl Engine {
         Engine { inner: Arc::new(Inner { store, time, chance, ids, in_force }) }
     }
 
+    /// The store itself, for programs that keep something of their own in it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
     }
@@ -276,6 +309,7 @@ impl Engine {
         }
     }
 
+    /// A page of the lanes that a filter lets through.
     pub async fn lanes(&self, filter: LaneFilter) -> StoreResult<Page<LaneRow>> {
         match self.inspect(Inspect::Lanes(filter)).await? {
             Inspected::Lanes(page) => Ok(page),
@@ -283,6 +317,7 @@ impl Engine {
         }
     }
 
+    /// One run with its events, its steps and its history.
     pub async fn run(&self, run: RunId) -> StoreResult<Option<RunDetail>> {
         match self.inspect(Inspect::Run(run)).await? {
             Inspected::Run(found) => Ok(found.map(|r| *r)),
@@ -290,6 +325,7 @@ impl Engine {
         }
     }
 
+    /// A page of runs: those alive first, then the finished ones, newest first.
     pub async fn runs(&self, filter: RunFilter) -> StoreResult<Page<RunRow>> {
         match self.inspect(Inspect::Runs(filter)).await? {
             Inspected::Runs(page) => Ok(page),
@@ -305,6 +341,7 @@ impl Engine {
         }
     }
 
+    /// A page of the audit trail, newest first.
     pub async fn audit(&self, filter: AuditFilter) -> StoreResult<Page<AuditRecord>> {
         match self.inspect(Inspect::Audit(filter)).await? {
             Inspected::Audit(page) => Ok(page),
@@ -336,6 +373,7 @@ impl Engine {
         }
     }
 
+    /// How the store is: version, durability, clock, sizes. Cheap next to [`Engine::verify`].
     pub async fn health(&self) -> StoreResult<Health> {
         match self.inspect(Inspect::Health).await? {
             Inspected::Health(health) => Ok(health),

@@ -7,7 +7,7 @@
 //!
 //! Fifth stop on the path of an event, between the claim and the settle. Panics, heartbeats and deadlines are the
 //! worker's: it cancels [`Run::stopping`], waits a little, and then drops the handler's future. What a handler can ask
-//! of its run (the gate, steps) is in `steps.rs`; requests to its source go through [`Run::fetcher`].
+//! of its run (the gate, steps) is in `steps.rs`; requests to its source go through `Run::fetcher` (`fetching.rs`).
 
 use std::fmt;
 use std::future::Future;
@@ -21,18 +21,38 @@ use tokio_util::sync::CancellationToken;
 
 use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
-use quell_core::event::{Event, Key, QueueName, SourceName, Tenant};
+use quell_core::event::{Event, Key, QueueName, Tenant};
 use quell_core::outcome::Outcome;
 use quell_core::step::RunInput;
 use quell_core::window::FiredBy;
-use quell_fetch::{Fetcher, Http};
 
-use crate::clock::{Chance, RealTime, Time};
+use crate::clock::Chance;
 use crate::config::OnError;
 use crate::engine::Engine;
 use crate::trace::Trace;
 
 /// Code that handles batches. One value serves many runs at once.
+///
+/// Closures become handlers by [`from_fn`]; a type of one's own can hold what all runs share:
+///
+/// ```
+/// use quell::{Handler, Outcome, Run};
+///
+/// struct Mailer {
+///     from: String,
+/// }
+///
+/// #[async_trait::async_trait]
+/// impl Handler for Mailer {
+///     async fn handle(&self, run: &Run) -> Outcome {
+///         let Ok(letter) = run.envelope() else { return Outcome::failed("not to be read") };
+///         // The same for every attempt of this batch: whoever sends it can tell that it was sent before.
+///         let once = run.step_key("mail");
+///         println!("{}: {} events under {once}, {} bytes", self.from, run.events().len(), letter.len());
+///         Outcome::succeeded()
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Does the work of one run. It may be called again for the same run: the token grows with every claim.
@@ -68,6 +88,7 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
 /// What came out of a handler, before the queue's settings have had their say.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
+    /// The handler has decided.
     Outcome(Outcome),
     /// An error that the handler did not classify; the text is kept.
     Error(String),
@@ -86,6 +107,7 @@ impl Answer {
 
 /// What a closure may return.
 pub trait IntoAnswer {
+    /// `()` has succeeded, an `Err` is unclassified, an outcome is itself.
     fn into_answer(self) -> Answer;
 }
 
@@ -225,6 +247,13 @@ impl Run {
         self.0.backing.as_ref()
     }
 
+    /// A number by chance.
+    pub(crate) fn draw(&self) -> u64 {
+        self.backing()
+            .map_or_else(|| Chance::from_system().number(), |backing| backing.engine.chance().number())
+    }
+
+    /// The batch as the store gave it out.
     pub fn batch(&self) -> &Batch {
         &self.0.batch
     }
@@ -234,18 +263,22 @@ impl Run {
         &self.0.batch.events
     }
 
+    /// The run's id: the same for all its attempts.
     pub fn run_id(&self) -> RunId {
         self.0.batch.run_id
     }
 
+    /// The queue of its lane.
     pub fn queue(&self) -> &QueueName {
         &self.0.batch.lane.queue
     }
 
+    /// Whose events these are.
     pub fn key(&self) -> &Key {
         &self.0.batch.lane.key
     }
 
+    /// The owner of the key.
     pub fn tenant(&self) -> &Tenant {
         &self.0.batch.lane.tenant
     }
@@ -255,6 +288,7 @@ impl Run {
         self.0.batch.attempt
     }
 
+    /// Whether a retry after this attempt would be refused: the time for a last resort.
     pub fn is_last_attempt(&self) -> bool {
         self.0.batch.attempt >= self.0.batch.max_attempts
     }
@@ -264,6 +298,7 @@ impl Run {
         self.0.batch.token
     }
 
+    /// Why the batch was handed over now.
     pub fn fired_by(&self) -> FiredBy {
         self.0.batch.fired_by
     }
@@ -294,33 +329,9 @@ impl Run {
         &self.0.interrupted
     }
 
+    /// Whether the work is not wanted any more; see [`Run::interrupted`].
     pub fn is_interrupted(&self) -> bool {
         self.0.interrupted.is_cancelled()
-    }
-
-    /// The wall clock of the worker behind the run, for what is sent to others.
-    pub(crate) fn wall(&self) -> Timestamp {
-        self.backing().map_or_else(|| RealTime::new().wall(), |backing| backing.engine.time().wall())
-    }
-
-    /// A number by chance.
-    pub(crate) fn draw(&self) -> u64 {
-        self.backing()
-            .map_or_else(|| Chance::from_system().number(), |backing| backing.engine.chance().number())
-    }
-
-    /// The client for requests to the source of this run: kept answers, a token for each request, the breaker. Nothing for a
-    /// run without a worker behind it, as in tests of handlers.
-    pub fn fetcher(&self, http: &Http) -> Option<Fetcher> {
-        let store = self.backing()?.engine.store().clone();
-        Some(Fetcher::new(http.clone(), store, self.batch()))
-    }
-
-    /// The client for requests to another declared source than the run's own, of the same tenant or shared: a token for
-    /// each request, its breaker, no kept answers. Of the run's own source it says nothing.
-    pub fn fetcher_of(&self, http: &Http, name: SourceName) -> Option<Fetcher> {
-        let store = self.backing()?.engine.store().clone();
-        Some(Fetcher::of_source(http.clone(), store, self.batch(), name))
     }
 
     /// The envelope as JSON, payloads byte for byte as they were sent. An error means that the store gave back bytes

@@ -16,10 +16,13 @@ use crate::wait::Waited;
 /// One event on its way in, not yet checked against a queue.
 #[derive(Debug, Clone)]
 pub struct Incoming {
+    /// Queue, key and tenant.
     pub lane: LaneKey,
     /// The caller's id; a repeated one is a duplicate.
     pub id: Option<EventId>,
+    /// What it says.
     pub payload: Payload,
+    /// What travels with it, such as the trace.
     pub headers: Headers,
     /// 0 to 9, 9 first: overtakes other keys by a bounded time, never inside its own.
     pub priority: u8,
@@ -34,6 +37,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
+    /// An event without wishes: no id, no delay, the queue's window.
     pub fn new(queue: &str, key: &str, payload: Payload) -> Result<Self, Invalid> {
         Ok(Incoming::to(LaneKey::new(QueueName::new(queue)?, Key::new(key)?), payload))
     }
@@ -59,6 +63,7 @@ impl Incoming {
         Ok(self)
     }
 
+    /// For a key of this tenant.
     pub fn tenant(mut self, tenant: &str) -> Result<Self, Invalid> {
         self.lane.tenant = Tenant::new(tenant)?;
         Ok(self)
@@ -121,6 +126,7 @@ impl<'a> Prepared<'a> {
         self.with(|event| event.id(id))
     }
 
+    /// For a key of this tenant.
     pub fn tenant(self, tenant: &str) -> Self {
         self.with(|event| event.tenant(tenant))
     }

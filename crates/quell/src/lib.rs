@@ -3,10 +3,40 @@
 //! Events for the same key are stored durably the moment they arrive, wait until the burst is over, and are then handed
 //! to exactly one worker as one ordered batch, under a lease, with retries and an audit trail.
 //!
+//! ```no_run
+//! use quell::{ProgramError, Quell, Queue, Run, from_fn};
+//! use serde_json::json;
+//! use std::time::Duration;
+//!
+//! # async fn program() -> Result<(), ProgramError> {
+//! let answer = from_fn(|run: Run| async move {
+//!     println!("{} sent {} messages", run.key(), run.events().len());
+//! });
+//! let chat = Queue::quiet(Duration::from_millis(300)).handler(answer);
+//! let quell = Quell::open("sqlite:quell.db").queue("chat", chat).start().await?;
+//! quell.send("chat", "customer-7", json!({ "text": "hi" })).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! - [`Quell`] is the short way: a store, queues with Rust handlers, and a worker in this process (`examples/hello.rs`).
 //! - [`Engine`] appends and inspects; [`Worker`] claims, runs handlers and settles. Programs with a configuration file
 //!   (see [`config`]) put these together themselves.
 //! - [`handler`] is the interface of code that handles batches.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `sqlite` (default) | the store in a file, bundled |
+//! | `postgres`, `redis` | the stores for many machines |
+//! | `http` | outgoing HTTP: the handler `http`, notices to a URL, the client of [`fetch`] that sources govern |
+//! | `schema` | shapes for OpenAPI documents |
+//!
+//! Without a store of its own (`default-features = false`) a program can still bring one: [`Quell::with_store`]. A URL whose store is
+//! not built in is refused with the name of the feature ([`OpenError::NotBuiltIn`]).
+
+#![warn(missing_docs)]
 
 mod access;
 pub mod clock;
@@ -15,11 +45,14 @@ pub mod copy;
 pub mod deliveries;
 pub mod endpoints;
 pub mod engine;
+#[cfg(feature = "http")]
+mod fetching;
 pub mod handler;
 pub mod handlers;
 mod heartbeat;
 mod incoming;
 mod maintenance;
+#[allow(missing_docs, reason = "each function is the record of the event that it is named after")]
 pub mod observe;
 pub mod open;
 mod operate;

@@ -3,18 +3,15 @@
 //! Quell never falls back: a store that cannot be opened is an error, never another store and never memory. A store that
 //! is there but busy is waited for, up to the start time-out.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::copy::Portable;
-use quell_core::error::{StoreError, StoreResult};
+use quell_core::error::StoreError;
 use quell_core::store::Store;
-use quell_store_postgres::PostgresStore;
-use quell_store_redis::RedisStore;
-use quell_store_sqlite::SqliteStore;
-pub use quell_store_sqlite::{BackedUp, Restored, wake};
 
+#[cfg(feature = "sqlite")]
+pub use self::file::{BackedUp, Restored, backup, restore, wake};
 use crate::clock;
 use crate::config::{StoreChoice, StoreKind};
 
@@ -23,15 +20,24 @@ const OPEN_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why a store was not opened; names the setting and what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum OpenError {
+    /// `sqlite::memory:` and the like.
     #[error(
         "store {0:?} would be lost with the process; Quell never keeps events in memory only, name a file: \"sqlite:quell.db\""
     )]
     Memory(String),
+    /// A backup was asked of a store that is no file.
     #[error(
         "store {url}: a {kind} database is backed up and restored with its own tools; this is for \"sqlite:PATH\""
     )]
     NoBackup { kind: &'static str, url: String },
+    /// Only programs that build the library with features of their own meet it: the binary has all of them.
+    #[error(
+        "store {url} (from {origin}): this program was built without {kind}; turn on the feature `{feature}` of the crate `quell`"
+    )]
+    NotBuiltIn { kind: &'static str, feature: &'static str, url: String, origin: String },
+    /// It is not there, not ours, of a newer version, or not durable; the problem says what to do.
     #[error("store {url} (from {origin}): {problem}")]
     Failed { url: String, origin: String, problem: StoreError },
 }
@@ -51,86 +57,112 @@ pub async fn open(choice: &StoreChoice, patience: Duration) -> Result<Arc<dyn St
     }
 }
 
+/// Every store is worked with and can be moved.
+trait Whole: Store + Portable {}
+
+impl<S: Store + Portable> Whole for S {}
+
 async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
-    match choice.url.kind() {
-        StoreKind::Postgres => {
-            let opened = PostgresStore::open_url(choice.url.expose()).await;
-            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| failed(choice, problem))
-        }
-        StoreKind::Redis => {
-            let opened = RedisStore::open_url(choice.url.expose()).await;
-            opened.map(|store| store as Arc<dyn Store>).map_err(|problem| failed(choice, problem))
-        }
-        StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
-            Err(OpenError::Memory(choice.url.to_string()))
-        }
-        StoreKind::Sqlite(path) => {
-            let path = path.clone();
-            on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Store>)).await
-        }
-    }
+    opened(choice).await.map(|store| store as Arc<dyn Store>)
 }
 
 /// Opens the chosen store to move everything out of it or into it. A person waits, so nothing is tried twice.
 pub async fn open_portable(choice: &StoreChoice) -> Result<Arc<dyn Portable>, OpenError> {
+    opened(choice).await.map(|store| store as Arc<dyn Portable>)
+}
+
+async fn opened(choice: &StoreChoice) -> Result<Arc<dyn Whole>, OpenError> {
     match choice.url.kind() {
+        #[cfg(feature = "postgres")]
         StoreKind::Postgres => {
-            let opened = PostgresStore::open_url(choice.url.expose()).await;
-            opened.map(|store| store as Arc<dyn Portable>).map_err(|problem| failed(choice, problem))
+            let opened = quell_store_postgres::PostgresStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Whole>).map_err(|problem| failed(choice, problem))
         }
+        #[cfg(feature = "redis")]
         StoreKind::Redis => {
-            let opened = RedisStore::open_url(choice.url.expose()).await;
-            opened.map(|store| store as Arc<dyn Portable>).map_err(|problem| failed(choice, problem))
+            let opened = quell_store_redis::RedisStore::open_url(choice.url.expose()).await;
+            opened.map(|store| store as Arc<dyn Whole>).map_err(|problem| failed(choice, problem))
         }
         StoreKind::Sqlite(path) if path.as_os_str().to_string_lossy().contains(":memory:") => {
             Err(OpenError::Memory(choice.url.to_string()))
         }
-        StoreKind::Sqlite(path) => {
-            let path = path.clone();
-            on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Portable>)).await
-        }
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite(path) => file::open(choice, path).await,
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "redis")))]
+        absent => Err(not_built_in(choice, absent)),
     }
 }
 
-/// Copies the chosen store into a new file while others use it; `progress` is told how many bytes of how many are done.
-/// For stores that are files: the others have tools of their own.
-pub async fn backup(
-    choice: &StoreChoice,
-    to: &Path,
-    progress: impl FnMut(u64, u64) + Send + 'static,
-) -> Result<BackedUp, OpenError> {
-    let (from, to) = (file_of(choice)?, to.to_path_buf());
-    on_file(choice, move || quell_store_sqlite::backup(&from, &to, progress)).await
+/// What to turn on for a kind of store that this program does not have.
+#[cfg(any(test, not(all(feature = "sqlite", feature = "postgres", feature = "redis"))))]
+fn not_built_in(choice: &StoreChoice, kind: &StoreKind) -> OpenError {
+    let (kind, feature) = match kind {
+        StoreKind::Sqlite(_) => ("SQLite", "sqlite"),
+        StoreKind::Postgres => ("PostgreSQL", "postgres"),
+        StoreKind::Redis => ("Redis", "redis"),
+    };
+    OpenError::NotBuiltIn { kind, feature, url: choice.url.to_string(), origin: choice.origin.to_string() }
 }
 
-/// Puts a backup in place as the chosen store. One that is already there is replaced only with `force`, and kept under
-/// another name.
-pub async fn restore(backup: &Path, choice: &StoreChoice, force: bool) -> Result<Restored, OpenError> {
-    let (backup, to) = (backup.to_path_buf(), file_of(choice)?);
-    on_file(choice, move || quell_store_sqlite::restore(&backup, &to, force)).await
-}
-
-fn file_of(choice: &StoreChoice) -> Result<PathBuf, OpenError> {
-    let others = |kind| Err(OpenError::NoBackup { kind, url: choice.url.to_string() });
-    match choice.url.kind() {
-        StoreKind::Sqlite(path) => Ok(path.clone()),
-        StoreKind::Postgres => others("PostgreSQL"),
-        StoreKind::Redis => others("Redis"),
-    }
-}
-
-/// Work on files takes its time: not on a thread that drives others.
-async fn on_file<T: Send + 'static>(
-    choice: &StoreChoice,
-    work: impl FnOnce() -> StoreResult<T> + Send + 'static,
-) -> Result<T, OpenError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done = done.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
-    done.map_err(|problem| failed(choice, problem))
-}
-
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 fn failed(choice: &StoreChoice, problem: StoreError) -> OpenError {
     OpenError::Failed { url: choice.url.to_string(), origin: choice.origin.to_string(), problem }
+}
+
+/// The store that is a file: it is opened, backed up and restored by path.
+#[cfg(feature = "sqlite")]
+mod file {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use quell_core::error::{StoreError, StoreResult};
+    use quell_store_sqlite::SqliteStore;
+    pub use quell_store_sqlite::{BackedUp, Restored, wake};
+
+    use super::{OpenError, Whole, failed};
+    use crate::config::{StoreChoice, StoreKind};
+
+    pub(super) async fn open(choice: &StoreChoice, path: &Path) -> Result<Arc<dyn Whole>, OpenError> {
+        let path = path.to_path_buf();
+        on_file(choice, move || SqliteStore::open(&path).map(|store| store as Arc<dyn Whole>)).await
+    }
+
+    /// Copies the chosen store into a new file while others use it; `progress` is told how many bytes of how many are
+    /// done. For stores that are files: the others have tools of their own.
+    pub async fn backup(
+        choice: &StoreChoice,
+        to: &Path,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<BackedUp, OpenError> {
+        let (from, to) = (file_of(choice)?, to.to_path_buf());
+        on_file(choice, move || quell_store_sqlite::backup(&from, &to, progress)).await
+    }
+
+    /// Puts a backup in place as the chosen store. One that is already there is replaced only with `force`, and kept
+    /// under another name.
+    pub async fn restore(backup: &Path, choice: &StoreChoice, force: bool) -> Result<Restored, OpenError> {
+        let (backup, to) = (backup.to_path_buf(), file_of(choice)?);
+        on_file(choice, move || quell_store_sqlite::restore(&backup, &to, force)).await
+    }
+
+    fn file_of(choice: &StoreChoice) -> Result<PathBuf, OpenError> {
+        let others = |kind| Err(OpenError::NoBackup { kind, url: choice.url.to_string() });
+        match choice.url.kind() {
+            StoreKind::Sqlite(path) => Ok(path.clone()),
+            StoreKind::Postgres => others("PostgreSQL"),
+            StoreKind::Redis => others("Redis"),
+        }
+    }
+
+    /// Work on files takes its time: not on a thread that drives others.
+    async fn on_file<T: Send + 'static>(
+        choice: &StoreChoice,
+        work: impl FnOnce() -> StoreResult<T> + Send + 'static,
+    ) -> Result<T, OpenError> {
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.unwrap_or_else(|e| Err(StoreError::unavailable(e.to_string())));
+        done.map_err(|problem| failed(choice, problem))
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +190,23 @@ mod tests {
             assert!(text.contains(&format!("{scheme}://me:***@127.0.0.1:1/0 (from default)")), "{text}");
             assert!(text.contains("unavailable"), "{text}");
             assert!(!text.contains("secret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_not_built_in_is_refused_with_the_feature_to_turn_on() {
+        for (url, feature) in [
+            ("sqlite:quell.db", "sqlite"),
+            ("postgres://me:secret@db/quell", "postgres"),
+            ("redis://:secret@cache/0", "redis"),
+        ] {
+            let choice = StoreChoice { url: StoreUrl::parse(url).unwrap(), origin: Origin::Default };
+            let text = not_built_in(&choice, choice.url.kind()).to_string();
+            assert!(
+                text.contains(&format!("turn on the feature `{feature}` of the crate `quell`")),
+                "{text}"
+            );
+            assert!(text.contains("(from default)") && !text.contains("secret"), "{text}");
         }
     }
 

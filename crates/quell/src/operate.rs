@@ -17,6 +17,7 @@ pub struct RedriveWish {
     pub events: Vec<EventId>,
     /// New payloads for some of them.
     pub edits: Vec<(EventId, Payload)>,
+    /// Before anything that waits, or at the end of the lane.
     pub to: RedriveTo,
     /// Forget what the steps of the old run remembered.
     pub fresh: bool,
@@ -45,10 +46,12 @@ impl Engine {
         self.changed(ControlAction::ResumeLane(lane), actor).await
     }
 
+    /// Stops handing over a queue, of one tenant or of all. False when it was paused already.
     pub async fn pause_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
         self.changed(ControlAction::PauseQueue(scope), actor).await
     }
 
+    /// Ends the pause of a queue. False when there was none.
     pub async fn resume_queue(&self, scope: QueueScope, actor: &str) -> StoreResult<bool> {
         self.changed(ControlAction::ResumeQueue(scope), actor).await
     }

@@ -5,37 +5,51 @@
 //! certificates of the system takes a moment. What it may connect to is the public internet and the operator's
 //! exceptions (`[outbound] allow`); see `quell-fetch/src/guard.rs`.
 
-use std::sync::OnceLock;
-
-use quell_core::limits;
-use quell_fetch::{Allow, CallError, Guard, Http, HttpSettings};
-
-/// Of an answer only its report and the beginning of its text are of use.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+use quell_fetch::Allow;
 
 /// Makes the client once. Cheap until then.
 #[derive(Debug, Default)]
 pub struct Outbound {
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "nothing is sent without the client"))]
     allow: Allow,
-    http: OnceLock<Http>,
+    #[cfg(feature = "http")]
+    http: std::sync::OnceLock<quell_fetch::Http>,
 }
 
 impl Outbound {
+    /// For whoever may connect to the public internet and to these.
     pub fn new(allow: Allow) -> Self {
-        Outbound { allow, http: OnceLock::new() }
-    }
-
-    /// The client; every call sets a time limit of its own. An error means that TLS cannot be set up.
-    pub fn http(&self) -> Result<Http, CallError> {
-        if let Some(http) = self.http.get() {
-            return Ok(http.clone());
+        Outbound {
+            allow,
+            #[cfg(feature = "http")]
+            http: std::sync::OnceLock::new(),
         }
-        let settings = HttpSettings {
-            timeout: limits::LEASE_MAX,
-            body_bytes_max: ANSWER_BYTES_MAX,
-            ..HttpSettings::default()
-        };
-        let made = Http::new(Guard::new(self.allow.clone()), &settings)?;
-        Ok(self.http.get_or_init(|| made).clone())
+    }
+}
+
+#[cfg(feature = "http")]
+mod client {
+    use quell_core::limits;
+    use quell_fetch::{CallError, Guard, Http, HttpSettings};
+
+    use super::Outbound;
+
+    /// Of an answer only its report and the beginning of its text are of use.
+    const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+    impl Outbound {
+        /// The client; every call sets a time limit of its own. An error means that TLS cannot be set up.
+        pub fn http(&self) -> Result<Http, CallError> {
+            if let Some(http) = self.http.get() {
+                return Ok(http.clone());
+            }
+            let settings = HttpSettings {
+                timeout: limits::LEASE_MAX,
+                body_bytes_max: ANSWER_BYTES_MAX,
+                ..HttpSettings::default()
+            };
+            let made = Http::new(Guard::new(self.allow.clone()), &settings)?;
+            Ok(self.http.get_or_init(|| made).clone())
+        }
     }
 }

@@ -10,6 +10,7 @@ const STEPS_MAX: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no JSON pointer: write a slash before each name, as in \"/price/value\"")]
 pub struct BadPointer {
+    /// What is no pointer.
     pub text: String,
 }
 
@@ -21,6 +22,7 @@ pub struct Pointer {
 }
 
 impl Pointer {
+    /// Reads a pointer: empty, or `/` before each name.
     pub fn parse(text: &str) -> Result<Pointer, BadPointer> {
         let bad = || BadPointer { text: text.chars().take(80).collect() };
         let steps: Vec<String> = match text.strip_prefix('/') {

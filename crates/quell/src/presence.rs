@@ -33,9 +33,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub struct Presence {
     /// `WORKER_ID` or the host name.
     pub worker: String,
+    /// Its process id, on its own machine.
     pub pid: u32,
     /// The id of this start of it, as in listings of runs.
     pub id: String,
+    /// The version of Quell it was built from.
     pub version: String,
     /// What its loop does.
     pub state: String,
@@ -45,6 +47,7 @@ pub struct Presence {
     pub queues: Option<Vec<QueueName>>,
     /// Only keys of this tenant.
     pub tenant: Option<Tenant>,
+    /// When it started, by the clock of its machine.
     pub started_at: Timestamp,
     /// What the settings of its queues come to, by queue: `quell doctor` compares them between processes.
     #[serde(default)]

@@ -1,23 +1,6 @@
 //! The short way: a store, queues with Rust handlers and a worker, in one process.
 //!
-//! ```no_run
-//! # use quell::{Queue, Quell, Run, from_fn};
-//! # use std::time::Duration;
-//! # async fn program() -> Result<(), quell::ProgramError> {
-//! let quell = Quell::open("sqlite:hello.db")
-//!     .queue("chat", Queue::quiet(Duration::from_millis(300)).handler(from_fn(|run: Run| async move {
-//!         println!("{} wrote {} messages", run.key(), run.events().len());
-//!     })))
-//!     .start()
-//!     .await?;
-//! quell.send("chat", "customer-7", serde_json::json!({ "text": "hi" })).await?;
-//! quell.until_idle().await?;
-//! quell.shutdown().await;
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! Programs with a configuration file use [`crate::Engine`] and [`crate::Worker`] instead; this is nothing but a shorter
+//! The first page of this documentation and `examples/` have programs of it. Programs with a configuration file use [`crate::Engine`] and [`crate::Worker`] instead; this is nothing but a shorter
 //! spelling of the two.
 
 use std::collections::BTreeMap;
@@ -59,21 +42,30 @@ pub struct Quell {
 
 /// Why a program did not start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum ProgramError {
+    /// A setting of the environment is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The window of a queue cannot be.
     #[error("queue {queue:?}: {problem}")]
     Window { queue: String, problem: WindowProblem },
+    /// The retries of a queue cannot be.
     #[error("queue {queue:?}: {problem}")]
     Retry { queue: String, problem: RetryProblem },
+    /// A bound of a queue is out of its range.
     #[error("queue {queue:?}: {problem}")]
     Limit { queue: String, problem: String },
+    /// A queue or a source has a name that is none.
     #[error(transparent)]
     Name(#[from] Invalid),
+    /// The store was not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// An event or a worker was refused.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The store refused, or is away.
     #[error(transparent)]
     Store(#[from] quell_core::error::StoreError),
 }
@@ -89,6 +81,7 @@ impl Quell {
         QuellBuilder::new(None, Some(store))
     }
 
+    /// For everything beyond sending: looking, steering, waiting.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -246,6 +239,26 @@ impl QuellBuilder {
 }
 
 /// One queue of a program: when it is due, how it is tried again, and who handles it.
+///
+/// ```
+/// use quell::quell_core::retry::RetryPolicy;
+/// use quell::{DuringRun, Outcome, Queue, Run, from_fn};
+/// use std::time::Duration;
+///
+/// let seconds = Duration::from_secs;
+/// let answer = Queue::quiet(seconds(2)) // two quiet seconds …
+///     .max_wait(seconds(20)) // … but after twenty at the latest
+///     .retry(RetryPolicy { base: seconds(1), ..RetryPolicy::default() })
+///     .during_run(DuringRun::Interrupt) // a newer message starts the answer over
+///     .time_limit(seconds(60))
+///     .handler(from_fn(|run: Run| async move {
+///         match run.events().len() {
+///             0..100 => Outcome::succeeded(),
+///             _ => Outcome::failed("nobody writes that much"),
+///         }
+///     }));
+/// # drop(answer);
+/// ```
 #[derive(Clone)]
 pub struct Queue {
     window: Window,
@@ -318,6 +331,7 @@ impl Queue {
         self
     }
 
+    /// When a run that did not succeed is tried again, and how often.
     #[must_use]
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;

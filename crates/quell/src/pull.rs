@@ -24,9 +24,11 @@ use crate::spans;
 /// What a holder elsewhere would like to work on.
 #[derive(Debug, Clone)]
 pub struct PullWish {
+    /// Who asks: leases are given to this name.
     pub worker: Arc<WorkerId>,
     /// None means every queue that is pulled.
     pub queues: Vec<QueueName>,
+    /// Only lanes of this tenant; of all without.
     pub tenant: Option<Tenant>,
     /// Lanes at the most.
     pub max: usize,
@@ -85,6 +87,7 @@ impl Engine {
         })
     }
 
+    /// Takes lanes for a worker elsewhere, as [`Engine::pull_request`] has worded it.
     pub async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
         let (began, worker) = (spans::beginning(), request.worker.clone());
         let answer = self.store().claim(request).await;

@@ -24,8 +24,11 @@ const NOW: Duration = Duration::from_secs(60);
 /// What has been counted up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counted {
+    /// Events that came in.
     pub accepted: u64,
+    /// Events whose run succeeded.
     pub succeeded: u64,
+    /// Events in the dead letter; fewer after a redrive.
     pub dead: u64,
 }
 
@@ -34,6 +37,7 @@ pub struct Counted {
 pub struct Seen {
     /// Since some moment that is the same for all looks of a trail.
     pub at: Duration,
+    /// Of all queues together.
     pub counted: Counted,
 }
 

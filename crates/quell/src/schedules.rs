@@ -29,6 +29,7 @@ const ACTOR: &str = "configuration";
 pub struct AppliedSchedules {
     /// New or changed.
     pub put: usize,
+    /// Those that were there and stay as they are, with their place in time.
     pub unchanged: usize,
     /// Gone from the file.
     pub removed: usize,

@@ -14,7 +14,9 @@ const SECRET_BYTES_MAX: u64 = 4 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the secret from {place} {problem}")]
 pub struct SecretError {
+    /// The file or the environment variable.
     pub place: String,
+    /// Completes the sentence "the secret from … ".
     pub problem: String,
 }
 

@@ -23,6 +23,7 @@ const ACTOR: &str = "configuration";
 pub struct AppliedSources {
     /// New or changed.
     pub put: usize,
+    /// Those that were there and stay as they are.
     pub unchanged: usize,
     /// Gone from the file.
     pub removed: usize,
@@ -61,6 +62,7 @@ impl Engine {
         Ok(self.control(ControlAction::RemoveSource { name }, actor).await?.changed)
     }
 
+    /// Lets the keys of a source go again. False when it was enabled.
     pub async fn enable_source(&self, source: SourceScope, actor: &str) -> StoreResult<bool> {
         Ok(self.control(ControlAction::EnableSource(source), actor).await?.changed)
     }

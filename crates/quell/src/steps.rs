@@ -48,6 +48,7 @@ pub enum Hold {
 }
 
 impl Hold {
+    /// Whether the effect may follow.
     pub fn is_held(self) -> bool {
         self == Hold::Held
     }
@@ -64,6 +65,7 @@ pub enum StepOnce<T> {
 }
 
 impl<T> StepOnce<T> {
+    /// What the step returned, now or in an earlier attempt; nothing when nobody knows whether it happened.
     pub fn done(self) -> Option<T> {
         match self {
             StepOnce::Done(value) => Some(value),
@@ -74,6 +76,7 @@ impl<T> StepOnce<T> {
 
 /// Why a handler could not ask its run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum RunError {
     /// The attempt is over: somebody else has the run, or it was settled. Nothing that the handler answers is kept.
     #[error("the run is not this handler's any more: {0}")]
@@ -107,6 +110,20 @@ impl Run {
 
     /// Does the work and remembers its result, or gives back the result that an earlier attempt of this batch has
     /// stored. An error of the work is not stored. If two store a result, the first one is everybody's.
+    ///
+    /// ```
+    /// use quell::{Outcome, Run, RunError};
+    ///
+    /// async fn handle(run: Run) -> Result<Outcome, RunError> {
+    ///     // Paid once, however often this run is tried.
+    ///     let answer: String = run.step("model", || async { Ok::<_, RunError>("42".to_owned()) }).await?;
+    ///     if !run.hold().await?.is_held() {
+    ///         return Ok(Outcome::superseded()); // newer events came meanwhile
+    ///     }
+    ///     println!("{answer}");
+    ///     Ok(Outcome::succeeded())
+    /// }
+    /// ```
     pub async fn step<T, E, F, Fut>(&self, name: &str, work: F) -> Result<T, E>
     where
         T: Serialize + DeserializeOwned,

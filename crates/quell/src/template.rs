@@ -21,22 +21,30 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// Why a text is no template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTemplate {
+    /// More than a URL may have.
     #[error("it has more than {TEMPLATE_BYTES_MAX} bytes")]
     TooLong,
+    /// A brace is opened and never closed.
     #[error("a {{ is not closed")]
     Open,
+    /// A brace is closed that was not opened.
     #[error("a }} closes nothing")]
     Close,
+    /// What stands in braces is no name.
     #[error("{0:?} is not the name of a value: write {{year}}, or {{year?}} if it may be missing")]
     Name(String),
+    /// It does not begin with a scheme and a host.
     #[error("it does not begin with http:// or https:// and a host")]
     NoHost,
+    /// A value would decide whom is asked.
     #[error(
         "the value of {{{0}}} would decide who is asked: a value can only stand after the host and a slash"
     )]
     ValueInHost(String),
+    /// A character that no URL has.
     #[error("a URL has no {0:?}")]
     Character(char),
+    /// A part of the path that is `.` or `..`.
     #[error("a path with . or .. leads elsewhere than it says")]
     Dots,
 }
@@ -44,8 +52,10 @@ pub enum BadTemplate {
 /// Why a template cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotFill {
+    /// The template names a value that was not given.
     #[error("there is no value for {{{0}}}")]
     Missing(String),
+    /// A value would be `.` or `..` in the path.
     #[error("a value of . or .. would lead out of the path")]
     Dots,
 }
@@ -63,6 +73,7 @@ enum Part {
 }
 
 impl Template {
+    /// Reads a text with values in braces: `{year}`, or `{year?}` if it may be missing.
     pub fn parse(text: &str) -> Result<Template, BadTemplate> {
         if text.len() > TEMPLATE_BYTES_MAX {
             return Err(BadTemplate::TooLong);
@@ -137,6 +148,7 @@ pub struct UrlTemplate {
 }
 
 impl UrlTemplate {
+    /// Reads a URL with such values behind its host.
     pub fn parse(text: &str) -> Result<UrlTemplate, BadTemplate> {
         let template = Template::parse(text)?;
         let odd = |c: &char| c.is_whitespace() || c.is_control() || matches!(c, '\\' | '#');
@@ -164,6 +176,7 @@ impl UrlTemplate {
         &self.base
     }
 
+    /// The names of the values that it needs.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.template.names()
     }

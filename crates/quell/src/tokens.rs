@@ -39,8 +39,10 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// All of them, the least first.
     pub const ALL: [Scope; 5] = [Scope::Ingest, Scope::Work, Scope::Read, Scope::Operate, Scope::Admin];
 
+    /// The word on the command line, in JSON and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Scope::Ingest => "ingest",
@@ -81,6 +83,7 @@ pub struct ApiToken {
     pub id: String,
     /// What it is for, as its maker called it; actions are recorded under it.
     pub name: String,
+    /// What its bearer may do.
     pub scopes: BTreeSet<Scope>,
     /// Only these; empty means every tenant.
     #[serde(default)]
@@ -88,7 +91,9 @@ pub struct ApiToken {
     /// Only these; empty means every queue.
     #[serde(default)]
     pub queues: BTreeSet<QueueName>,
+    /// Who made it, as in the audit trail.
     pub made_by: String,
+    /// When it was made.
     pub made_at: Timestamp,
     /// After this moment it is worth nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,6 +105,7 @@ pub struct ApiToken {
 }
 
 impl ApiToken {
+    /// Whether one of its scopes includes this one.
     pub fn allows(&self, wanted: Scope) -> bool {
         self.scopes.iter().any(|scope| scope.allows(wanted))
     }
@@ -119,8 +125,11 @@ impl ApiToken {
 
 /// A token that was just made. Its text is shown once and not kept.
 pub struct NewToken {
+    /// Its public part, by which it is listed and revoked.
     pub id: String,
+    /// What its bearer shows. Nobody else ever knows it.
     pub text: String,
+    /// What the store keeps of it.
     pub hash: String,
 }
 
@@ -138,6 +147,7 @@ impl NewToken {
 
 /// A token that somebody shows, well formed and not yet known.
 pub struct Presented<'a> {
+    /// Its public part.
     pub id: &'a str,
     text: &'a str,
 }

@@ -49,10 +49,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub struct Shutdown(Arc<watch::Sender<u32>>);
 
 impl Shutdown {
+    /// Nobody has asked for anything yet.
     pub fn new() -> Self {
         Shutdown::default()
     }
 
+    /// Once: take nothing more and let handlers finish. Twice: abandon them.
     pub fn request(&self) {
         self.0.send_modify(|requests| *requests = requests.saturating_add(1));
     }
@@ -63,6 +65,7 @@ impl Shutdown {
         let _ = self.0.subscribe().wait_for(|asked| *asked > 0).await;
     }
 
+    /// Whether somebody has asked.
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() > 0
     }
@@ -87,6 +90,7 @@ pub struct WorkerOptions {
 /// A handler written in Rust.
 #[derive(Clone)]
 pub struct OwnHandler {
+    /// What does the work.
     pub handler: Arc<dyn Handler>,
     /// A run that takes longer is stopped and tried again.
     pub time_limit: Option<Duration>,
@@ -106,6 +110,26 @@ pub struct WorkerReport {
 }
 
 /// Claims lanes and runs their handlers.
+///
+/// ```no_run
+/// use quell::config::{Config, Flags, Settings, SettingsInput, SourceText};
+/// use quell::{Engine, Shutdown, Worker, WorkerOptions};
+/// use std::path::Path;
+///
+/// # async fn program() -> Result<(), Box<dyn std::error::Error>> {
+/// let env = std::env::vars().collect();
+/// let source = SourceText::read(Path::new("quell.toml"))?;
+/// let config = Config::parse(&source.text, &source.name)?;
+/// let input = SettingsInput { config: Some((config, source)), env: &env, flags: Flags::default() };
+/// let engine = Engine::open(Settings::resolve(input)?).await?;
+///
+/// let worker = Worker::new(engine, WorkerOptions { env, ..WorkerOptions::default() })?;
+/// let shutdown = Shutdown::new(); // somebody else calls `shutdown.clone().request()`
+/// let report = worker.run(shutdown).await;
+/// println!("{} attempts, {} lost", report.claimed, report.lost);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Worker {
     engine: Engine,
     id: Arc<WorkerId>,
@@ -152,6 +176,7 @@ impl Plan {
 pub struct Instructions(watch::Sender<Option<Plan>>);
 
 impl Instructions {
+    /// In force as soon as the worker looks up; a later plan replaces one that it has not seen.
     pub fn give(&self, plan: Plan) {
         self.0.send_replace(Some(plan));
     }
@@ -182,6 +207,7 @@ impl Worker {
         self.instructions.clone()
     }
 
+    /// Under which it holds leases: name, process id and a number drawn at its start.
     pub fn id(&self) -> &WorkerId {
         &self.id
     }

@@ -24,8 +24,10 @@ Examples:
 
 Its events are discarded and kept for a while: `quell redrive RUN` brings them back.")]
 pub(crate) struct CancelArgs {
+    /// The kind of work
     #[arg(required_unless_present = "run", requires = "key")]
     queue: Option<String>,
+    /// Who its events belong to
     key: Option<String>,
     /// The owner of the key
     #[arg(long, value_name = "TENANT", requires = "key")]

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::help;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,13 +15,14 @@ Examples:
   quell completions zsh > \"${fpath[1]}/_quell\"
   quell completions fish > ~/.config/fish/completions/quell.fish")]
 pub(crate) struct CompletionsArgs {
+    /// The shell that is to read it
     shell: Shell,
 }
 
 pub(crate) fn run(args: &CompletionsArgs) -> Result<u8, Failure> {
     // Made in memory first, because the generator panics when its reader goes away.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "quell", &mut script);
+    clap_complete::generate(args.shell, &mut help::command(), "quell", &mut script);
     std::io::stdout().lock().write_all(&script)?;
     Ok(0)
 }

@@ -9,7 +9,9 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct FlushArgs {
+    /// The kind of work
     queue: String,
+    /// Who its events belong to
     key: String,
     /// The owner of the key
     #[arg(long, value_name = "TENANT")]

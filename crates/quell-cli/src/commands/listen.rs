@@ -20,7 +20,8 @@ pub(crate) struct ListenArgs {
     /// Where every batch goes, whatever handler its queue has
     #[arg(long, value_name = "URL")]
     forward_to: String,
-    /// Where HTTP is served; before QUELL_LISTEN and quell.toml
+    /// Where HTTP is served, 127.0.0.1:7717 unless QUELL_LISTEN or quell.toml says otherwise; port 0 is any free one. An address that
+    /// other machines can reach is refused while the store has no token
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     #[command(flatten)]

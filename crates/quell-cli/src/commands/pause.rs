@@ -14,6 +14,7 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
+    /// The kind of work
     queue: String,
     /// Only this key; without it the whole queue
     key: Option<String>,

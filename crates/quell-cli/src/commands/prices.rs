@@ -62,14 +62,19 @@ enum PricesCommand {
 /// What an intake is, as it is typed.
 #[derive(Debug, Clone, Default, Args)]
 struct AboutArgs {
+    /// The year of the thing
     #[arg(long, value_name = "YEAR")]
     year: Option<String>,
+    /// Where it was minted, such as D
     #[arg(long, value_name = "MARK")]
     mintmark: Option<String>,
+    /// What it is called by its value, such as "1 dollar"
     #[arg(long, value_name = "TEXT")]
     denomination: Option<String>,
+    /// The series that it belongs to, such as Morgan
     #[arg(long, value_name = "TEXT")]
     series: Option<String>,
+    /// What it is called
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 }

@@ -28,6 +28,7 @@ To delete the payloads of a key for good: `quell lane QUEUE KEY --erase`.")]
 pub(crate) struct PurgeArgs {
     /// What to throw away
     what: What,
+    /// Of this queue
     #[arg(long, value_name = "QUEUE")]
     queue: String,
     /// Only of this key

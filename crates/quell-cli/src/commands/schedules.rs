@@ -94,6 +94,7 @@ struct PutArgs {
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
+    /// Its name, as the list shows it
     name: String,
     /// The owner of the schedule
     #[arg(long, value_name = "TENANT")]

@@ -82,10 +82,11 @@ const TRACE_MAX: usize = 512;
 /// What an event may wish for itself; with `--bulk`, what lines without wishes of their own get.
 #[derive(Debug, Clone, Args)]
 struct Wishes {
-    /// Enter the lane only after this long, such as 90s or 2h; meanwhile it blocks nobody
+    /// Enter the lane only after this long, such as 90s or 2h, at most 366 days; meanwhile it has no number and no run, and blocks
+    /// nobody
     #[arg(long, value_name = "DURATION", value_parser = DurationText::parse)]
     delay: Option<Duration>,
-    /// 0 to 9, 9 first: overtakes other keys by a bounded time
+    /// 0 to 9, 9 first: overtakes other keys by a bounded time, never events of its own
     #[arg(long, value_name = "N", default_value_t = limits::PRIORITY_DEFAULT,
         value_parser = clap::value_parser!(u8).range(0..=i64::from(limits::PRIORITY_MAX)))]
     priority: u8,

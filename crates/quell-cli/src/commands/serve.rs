@@ -19,7 +19,8 @@ Examples:
 
 An address that other machines can reach needs a token first: quell token create NAME --scope admin")]
 pub(crate) struct ServeArgs {
-    /// Where HTTP is served; before QUELL_LISTEN and quell.toml
+    /// Where HTTP is served, 127.0.0.1:7717 unless QUELL_LISTEN or quell.toml says otherwise; port 0 is any free one. An address that
+    /// other machines can reach is refused while the store has no token
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Only HTTP: the work is done by `quell work` elsewhere

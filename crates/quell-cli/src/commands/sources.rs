@@ -72,6 +72,7 @@ struct ListArgs {
 
 #[derive(Debug, Args)]
 struct OneArgs {
+    /// Its name, as the list shows it
     name: String,
     /// The owner of the source; without it the shared one, and that of those who have no tenant
     #[arg(long, value_name = "TENANT")]
@@ -82,6 +83,7 @@ struct OneArgs {
 
 #[derive(Debug, Args)]
 struct HandArgs {
+    /// Its name, as the list shows it
     name: String,
     /// The owner of the source; without it the shared one, and that of those who have no tenant
     #[arg(long, value_name = "TENANT")]
@@ -94,6 +96,7 @@ struct HandArgs {
 
 #[derive(Debug, Args)]
 struct PutArgs {
+    /// Its name, by which queues and events name it
     name: String,
     /// Requests per minute in the long run; without it there is no limit
     #[arg(long, value_name = "N")]

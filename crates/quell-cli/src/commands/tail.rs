@@ -38,7 +38,7 @@ pub(crate) struct TailArgs {
     /// Only keys of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// First the last so many that have happened already
+    /// First the last so many that have happened already, up to 1000
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1000))]
     last: u16,
     #[command(flatten)]

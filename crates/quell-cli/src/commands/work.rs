@@ -53,7 +53,8 @@ pub(crate) struct WorkArgs {
 /// Who works on what.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Staff {
-    /// Processes; more than one are started and looked after by this one
+    /// Processes; more than one are started and looked after by this one: signals are passed on, one that dies is replaced, none
+    /// outlives this one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processes: u16,
     /// Keys that one process works on at once

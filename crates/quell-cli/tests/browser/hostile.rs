@@ -26,6 +26,8 @@ async fn whatever_keys_payloads_and_errors_hold_is_shown_as_text() {
             let claim = served.claim("orders", "<b>w1</b>").await;
             let error = format!("{markup} {turned} {}", "E".repeat(2_000));
             runs.push(served.settle(&claim, json!({ "outcome": "failed", "error": error })).await);
+        }
+        for key in &keys {
             served.send("orders", key, json!(markup)).await;
         }
         j.login("/ui/lanes").await;

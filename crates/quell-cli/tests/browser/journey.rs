@@ -89,8 +89,9 @@ impl Journey {
         panic!("the keyboard does not reach {selector}");
     }
 
-    /// A picture of what is in the window, for the documents.
+    /// A picture of the top of the page, for the documents.
     pub(crate) async fn picture(&self, name: &str) {
+        self.browser.run("window.scrollTo(0, 0)").await;
         let picture = BASE64_STANDARD.decode(self.browser.picture().await).unwrap();
         std::fs::create_dir_all(&self.images).unwrap();
         std::fs::write(self.images.join(format!("{name}.webp")), picture).unwrap();

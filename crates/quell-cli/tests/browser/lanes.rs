@@ -98,11 +98,11 @@ async fn a_lane_is_paused_with_a_reason_and_resumed() {
         browser.click(".differences summary").await;
         browser.reads(".differences", "are you there?").await;
         browser.becomes("return document.querySelectorAll('#timeline .arrival').length === 2").await;
+        browser.fits().await;
+        j.picture("lane").await;
         browser.click(".copies summary").await;
         browser.reads(".copies", "quell flush orders 7").await;
         browser.reads(".copies", "/v1/lanes/orders/7/flush").await;
-        browser.fits().await;
-        j.picture("lane").await;
 
         browser.click("#purge").await;
         browser.reads("#count", "2 events would be discarded").await;

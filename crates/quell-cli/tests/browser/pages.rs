@@ -178,7 +178,7 @@ async fn a_source_is_disabled_seen_on_the_overview_enabled_and_reset() {
 async fn a_schedule_shows_its_next_fire_and_only_an_administrator_removes_it() {
     journey(CONFIG, async |j| {
         let (browser, served) = (&j.browser, &j.served);
-        j.login_with(&served.token("hand", "operate"), "/ui/schedules").await;
+        j.login_with(&served.token("hand", "operate").await, "/ui/schedules").await;
         let shown = browser.reads("#schedules tbody", "0 3 * * *").await;
         assert!(
             shown.contains("in ") && shown.contains("orders / daily") && shown.contains("UTC"),
@@ -191,6 +191,7 @@ async fn a_schedule_shows_its_next_fire_and_only_an_administrator_removes_it() {
         assert_eq!(browser.run(asked).await, 403, "the door is not only the missing button");
         browser.forgive("403").await;
         browser.click("#logout").await;
+        browser.is_at("/ui/login").await;
         j.login("/ui/schedules").await;
         browser.click("#schedules tbody summary").await;
         browser.click("#schedules tbody button").await;

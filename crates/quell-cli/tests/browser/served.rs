@@ -1,11 +1,12 @@
 //! `quell serve` on a store of its own, and a token for it.
 
 use std::process::Command;
+use std::time::Duration;
 
-use reqwest::Client;
+use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
-use crate::driver::Process;
+use crate::driver::{Process, until};
 
 pub(crate) struct Served {
     _process: Process,
@@ -41,9 +42,21 @@ impl Served {
         assert!(ended.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
     }
 
-    /// Another token, for one who may do less.
-    pub(crate) fn token(&self, name: &str, scope: &str) -> String {
-        new_token(&self.folder, name, scope)
+    /// Another token, for one who may do less, once the server knows it: it looks for new ones every two seconds.
+    pub(crate) async fn token(&self, name: &str, scope: &str) -> String {
+        /// A wrong token too often costs a pause.
+        const BETWEEN: Duration = Duration::from_millis(400);
+        let token = new_token(&self.folder, name, scope);
+        until(&format!("the token {name}"), async || {
+            let asked = self.client.get(format!("{}/v1/lanes", self.url)).bearer_auth(&token).send();
+            let known = asked.await.unwrap().status() != StatusCode::UNAUTHORIZED;
+            if !known {
+                quell::clock::sleep(BETWEEN).await;
+            }
+            known.then_some(())
+        })
+        .await;
+        token
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Value {

@@ -93,23 +93,3 @@ fn payloads_are_shown_when_asked_for() {
     assert!(serve.line("text").ends_with(r#"{"text":"hi"}"#));
     serve.stop();
 }
-
-#[test]
-fn completions_exist_for_the_common_shells() {
-    let folder = Folder::new();
-    folder.quell(&["completions", "bash"]).ok().says("complete -F _quell").says("doctor").says("--as-new");
-    folder.quell(&["completions", "zsh"]).ok().says("#compdef quell").says("doctor").says("--only-if-idle");
-    folder.quell(&["completions", "fish"]).ok().says("complete -c quell").says("doctor");
-    folder.quell(&["completions", "tcsh"]).exits(2);
-}
-
-#[test]
-fn the_reference_page_has_every_command() {
-    let page = include_str!("../../../../docs/reference/cli.md");
-    let help = Folder::new().quell(&["help"]).ok().out;
-    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
-    for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
-        let known = command == "help" || page.contains(&format!("`quell {command}"));
-        assert!(known, "docs/reference/cli.md says nothing about {command}");
-    }
-}

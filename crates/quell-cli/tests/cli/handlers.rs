@@ -25,6 +25,18 @@ fn a_program_receives_the_batch_and_answers_by_exit_code() {
 }
 
 #[test]
+fn the_first_handler_in_shell_of_the_guide_answers_a_burst_once() {
+    let folder = Folder::with_config(include_str!("../../../../examples/first_handler/quell.toml"));
+    folder.write("answer.sh", include_str!("../../../../examples/first_handler/answer.sh"));
+    folder.send("chat", "customer-7", r#"{"text":"hi"}"#);
+    let receipt = folder.send("chat", "customer-7", r#"{"text":"are you there?"}"#);
+    folder.quell(&["work", "--until-idle"]).ok();
+    assert_eq!(folder.read("answers.txt"), "customer-7 you said: hi, are you there?\n");
+    let run = folder.json(&["run", receipt["run_id"].as_str().unwrap()]);
+    assert_eq!(run["result"]["answer"], "you said: hi, are you there?");
+}
+
+#[test]
 fn until_idle_ends_when_nothing_is_left_and_waits_for_windows_and_retries() {
     let folder = Folder::with_config(
         "[queues.jobs]\nwindow = \"none\"\nretry = { base = \"50ms\", attempts = 3 }\n\

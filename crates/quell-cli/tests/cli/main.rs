@@ -19,6 +19,7 @@ mod first_steps;
 mod handlers;
 mod hook;
 mod hooks;
+mod manual;
 mod operating;
 mod prices;
 mod reloading;

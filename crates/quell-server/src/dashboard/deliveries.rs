@@ -11,6 +11,7 @@ use quell::quell_core::event::LaneKey;
 use serde::Deserialize;
 
 use super::lanes::Refused;
+use super::payload;
 use super::shell::{Content, Shell, rendered};
 use super::view::{self, Clock, filled};
 use super::{PageAnswer, session};
@@ -117,7 +118,8 @@ pub(super) async fn detail(
     Path(id): Path<String>,
     Query(query): Query<DetailQuery>,
 ) -> PageAnswer {
-    let record = inspector::find(&app, &principal, &id).await?;
+    let mut record = inspector::find(&app, &principal, &id).await?;
+    payload::hide_in_delivery(&app.engine.settings().dashboard.redact, &mut record);
     let live = rendered(&Detail {
         clock: Clock { now: app.wall() },
         may_replay: shell.operates()

@@ -3,8 +3,9 @@
 //! What the rules of the configuration hide is taken out first, so nothing behind it can show it by accident. Everything is cut:
 //! a page shows what a person can take in, and the API has the rest.
 
+use quell::deliveries::DeliveryRecord;
 use quell::quell_core::event::Event;
-use quell::redact::{RedactRule, hides_name, redact};
+use quell::redact::{REDACTED, RedactRule, hides_name, redact};
 use serde_json::Value;
 
 use super::view::{self, Cut};
@@ -83,7 +84,7 @@ pub(super) struct Line {
 }
 
 fn grow(lines: &mut Vec<Line>, name: Option<&str>, value: &Value, depth: usize) {
-    let name = name.map(|name| shortened(name)).unwrap_or_default();
+    let name = name.map(shortened).unwrap_or_default();
     let leaf = |kind, text| Line { name: name.clone(), kind, text, branch: false, open: false, closes: 0 };
     let children: Vec<(String, &Value)> = match value {
         Value::Object(members) => members.iter().map(|(name, member)| (name.clone(), member)).collect(),
@@ -183,13 +184,33 @@ pub(super) fn events<'a>(
         let payload = Shown::payload(rules, event.payload.as_str());
         let differences = shown.last().map(|before| before.payload.differences(&payload));
         let headers = event.headers.iter().map(|(name, value)| {
-            let value = if hides_name(rules, name) { quell::redact::REDACTED } else { value.as_str() };
+            let value = if hides_name(rules, name) { REDACTED } else { value.as_str() };
             (name.as_str(), value)
         });
         let trace = trace_url.zip(trace_id(event)).map(|(url, id)| url.replace("{trace_id}", id));
         shown.push(EventShown { event, payload, headers: headers.collect(), trace, differences });
     }
     shown
+}
+
+/// Takes out of a delivery what the rules hide. In a body that is not JSON, or only the beginning of it, nothing can be found, so
+/// where there are rules none of it is shown; nor is the query of its address.
+pub(super) fn hide_in_delivery(rules: &[RedactRule], record: &mut DeliveryRecord) {
+    if rules.is_empty() {
+        return;
+    }
+    for (name, value) in &mut record.headers {
+        if hides_name(rules, name) {
+            REDACTED.clone_into(value);
+        }
+    }
+    if let Some((path, _)) = record.target.split_once('?') {
+        record.target = format!("{path}?{REDACTED}");
+    }
+    if !record.body.is_empty() {
+        let whole = serde_json::from_str(&record.body).ok().filter(|_| !record.body_is_base64);
+        record.body = whole.map_or_else(|| REDACTED.to_owned(), |value| Shown::of(rules, value).text);
+    }
 }
 
 /// The second part of `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.

@@ -74,14 +74,14 @@ async fn cookie(world: &World, token: &str) -> String {
 #[tokio::test]
 async fn a_section_is_in_the_navigation_and_in_the_frame() {
     let world = world().await;
-    let entry = "<a href=\"/ui/app/echo\">Echo &#38; co</a>";
+    let entry = "<a href=\"/ui/app/echo\" class=\"wide\">Echo &#38; co</a>";
     assert!(world.get("/").await.text.contains(entry));
     for path in ["/ui/app/echo", "/ui/app/echo/", "/ui/app/echo?q=%3Cscript%3Ealert(1)%3C/script%3E"] {
         let page = world.get(path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
         for part in [
             "<title>First · Quell</title>",
-            "href=\"/ui/app/echo\" aria-current=\"page\">Echo",
+            "href=\"/ui/app/echo\" class=\"wide\" aria-current=\"page\">Echo",
             "<p id=\"stays\">fixed</p>",
         ] {
             assert!(page.text.contains(part), "{path} {part}: {}", page.text);

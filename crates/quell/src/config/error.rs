@@ -14,11 +14,14 @@ use super::store::redact;
 /// The text of a configuration file with its name, for messages.
 #[derive(Clone)]
 pub struct SourceText {
+    /// How errors name it: the path as the user knows it.
     pub name: String,
+    /// All of it, for the line that an error shows.
     pub text: Arc<str>,
 }
 
 impl SourceText {
+    /// The text of a file, with the name that errors call it by.
     pub fn new(name: impl Into<String>, text: impl AsRef<str>) -> Self {
         SourceText { name: name.into(), text: Arc::from(text.as_ref()) }
     }
@@ -72,6 +75,7 @@ impl fmt::Debug for SourceText {
 /// A refused configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
+    /// Where the mistake stands.
     pub place: Place,
     /// What is wrong.
     pub problem: String,
@@ -81,17 +85,15 @@ pub struct ConfigError {
 
 /// Where the refused value stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of each error says what its fields are")]
 pub enum Place {
     /// Line and column count from 1, the column in characters.
-    File {
-        name: String,
-        line: usize,
-        column: usize,
-        text: String,
-        width: usize,
-    },
+    File { name: String, line: usize, column: usize, text: String, width: usize },
+    /// In this environment variable.
     Env(&'static str),
+    /// In this flag of the command line.
     Flag(&'static str),
+    /// In what was not said anywhere: settings that do not go together, for example.
     Nowhere,
 }
 

@@ -7,15 +7,33 @@
 //! The promise: a setting is either understood and in force, or refused with its place and the fix. Nothing is ignored
 //! in silence, and every setting remembers where it came from ([`Settings::explain`]).
 //!
+//! ```
+//! use quell::config::{Config, Flags, Settings, SettingsInput, SourceText};
+//! use std::collections::BTreeMap;
+//!
+//! let resolved = |text: &str| {
+//!     let config = Config::parse(text, "quell.toml")?;
+//!     let config = Some((config, SourceText::new("quell.toml", text)));
+//!     Settings::resolve(SettingsInput { config, env: &BTreeMap::new(), flags: Flags::default() })
+//! };
+//! let settings = resolved("[queues.chat]\nwindow = { quiet = \"2s\" }\n")?;
+//! assert_eq!(settings.queues.len(), 1);
+//! let mistake = resolved("[queues.chat]\nwindwo = \"none\"\n").unwrap_err().to_string();
+//! assert!(mistake.contains("quell.toml:2:1") && mistake.contains("windwo"), "{mistake}");
+//! # Ok::<(), quell::config::ConfigError>(())
+//! ```
+//!
 //! Not on the path of an event: read once at start. The engine takes a queue's [`QueueSettings`] from here, the worker
 //! its [`WorkerSettings`]; opening the store is left to others.
 
+#[expect(missing_docs, reason = "each field is the setting of the same name, described in `raw_chat.rs`")]
 mod chat;
 mod endpoint;
 mod error;
 mod fingerprint;
 mod handler;
 mod policy;
+#[expect(missing_docs, reason = "each field is the setting of the same name, described in `raw_prices.rs`")]
 mod prices;
 mod prices_ebay;
 mod prices_json;
@@ -96,15 +114,19 @@ pub const LISTEN_DEFAULT: &str = "127.0.0.1:7717";
 /// The settings in force: checked, complete.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Where events are kept, and who said so.
     pub store: StoreChoice,
     /// `host:port`, checked.
     pub listen: String,
     /// A second `host:port` for everything but events in and work out.
     pub admin_listen: Option<String>,
+    /// `[server]`.
     pub server: ServerSettings,
+    /// `[dashboard]`.
     pub dashboard: DashboardSettings,
     /// What `http` handlers may connect to besides the public internet.
     pub outbound: Allow,
+    /// `[worker]`.
     pub worker: WorkerSettings,
     /// Finished runs, their events, ids and audit are kept this long.
     pub retention: Duration,
@@ -167,21 +189,22 @@ pub struct Explained {
     pub setting: String,
     /// As it would be written, passwords replaced.
     pub value: String,
+    /// Who said so.
     pub origin: Origin,
 }
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are called what they are; each variant says the rest")]
 pub enum Origin {
     /// A command line flag, as typed: `--store`.
     Flag(&'static str),
     /// An environment variable.
     Env(&'static str),
     /// A line of the configuration file, counted from 1.
-    File {
-        line: usize,
-    },
+    File { line: usize },
+    /// Nobody: it is the built-in value.
     Default,
 }
 
@@ -232,7 +255,9 @@ pub struct DashboardSettings {
 pub struct TranscriptsSettings {
     /// Empty means the agent's own folder.
     pub roots: Vec<std::path::PathBuf>,
+    /// Patterns of secrets beside the built-in ones.
     pub redact: Vec<String>,
+    /// How long sessions are kept; for ever without.
     pub retention: Option<Duration>,
 }
 
@@ -245,6 +270,7 @@ pub struct WorkerSettings {
     pub concurrency: usize,
     /// Time for running handlers to finish after a signal, before they are handed back.
     pub grace: Duration,
+    /// How often expired leases are looked for and old records removed.
     pub sweep_every: Duration,
     /// The pause after an unexpected error.
     pub error_wait: Duration,
@@ -268,15 +294,21 @@ impl Default for WorkerSettings {
 /// Everything about one queue. Appends and claims carry the two policies; they are shared, so a copy is cheap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSettings {
+    /// Its name, by which events name it.
     pub name: QueueName,
+    /// What is decided when an event arrives: its window and its bounds.
     pub append: Arc<AppendPolicy>,
+    /// What is decided when a lane is claimed and when its run ends.
     pub run: Arc<RunPolicy>,
+    /// When a run that did not succeed is tried again, and how often.
     pub retry: RetryPolicy,
+    /// What an unclassified error of a handler means.
     pub on_error: OnError,
     /// Lanes of this queue at once in one process.
     pub concurrency: usize,
     /// Events of one tenant that may wait here before a server refuses more.
     pub max_waiting: Option<u64>,
+    /// Who handles its batches.
     pub handler: HandlerSettings,
     /// Policies of single tenants.
     pub tenants: ByTenant,
@@ -308,21 +340,30 @@ impl QueueSettings {
 /// One schedule: what fires when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleSettings {
+    /// Whose schedule it is; its events belong to the same tenant.
     pub tenant: Tenant,
     /// Unique within its tenant.
     pub name: QueueName,
+    /// When it fires.
     pub cron: Cron,
+    /// The time zone whose clock `cron` means.
     pub zone: Zone,
+    /// Where its events go.
     pub queue: QueueName,
+    /// Whose events they are.
     pub key: Key,
+    /// What they say.
     pub payload: Payload,
 }
 
 /// One endpoint for webhooks. Its secrets are named, not known.
 #[derive(Debug, Clone)]
 pub struct EndpointSettings {
+    /// The last part of its address, `/hooks/NAME`.
     pub name: String,
+    /// How a delivery proves itself and is read.
     pub scheme: Arc<dyn Scheme>,
+    /// Where the secrets are; any of them proves a delivery.
     pub secrets: Vec<SecretSource>,
     /// Where the words are that prove a question before the first delivery.
     pub verify: Vec<SecretSource>,
@@ -330,10 +371,15 @@ pub struct EndpointSettings {
     pub path: Option<String>,
     /// How far the time in a signature may be from ours.
     pub tolerance: Duration,
+    /// The address that the provider knows, for schemes that sign it.
     pub public_url: Option<String>,
+    /// Where key, id and payload stand in a delivery.
     pub rules: Rules,
+    /// Where its events go.
     pub queue: QueueName,
+    /// Whose events they are.
     pub tenant: Tenant,
+    /// What happens to a proven delivery in which no key is found.
     pub unkeyed: Unkeyed,
     /// Anybody may send, from anywhere.
     pub allow_unsigned: bool,
@@ -351,7 +397,9 @@ pub enum Unkeyed {
 /// What an unclassified error of a Rust handler (an `Err`, a panic) becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
+    /// The run has failed: it is in the dead letter.
     Failed,
+    /// The run is tried again, as often as the queue allows.
     Retry,
 }
 
@@ -387,6 +435,7 @@ pub struct ExecSettings {
 }
 
 impl ExecSettings {
+    /// How long a program may run when nobody says otherwise.
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
     /// `EX_DATAERR` of sysexits: the input was wrong, trying again cannot help.
     pub const FAIL_EXIT_DEFAULT: i32 = 65;
@@ -415,6 +464,7 @@ pub struct PushSettings {
 }
 
 impl PushSettings {
+    /// How long a service may take when nobody says otherwise.
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
     /// Unsigned and with the default time limit.
@@ -449,8 +499,11 @@ pub struct Flags {
 /// Everything that [`Settings::resolve`] looks at.
 #[derive(Debug)]
 pub struct SettingsInput<'a> {
+    /// The file, as it was read.
     pub config: Option<(Config, SourceText)>,
+    /// The environment of the process.
     pub env: &'a BTreeMap<String, String>,
+    /// What the command line said, which counts more than all others.
     pub flags: Flags,
 }
 

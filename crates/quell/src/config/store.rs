@@ -12,7 +12,9 @@ use super::Origin;
 /// The store in force and where that was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreChoice {
+    /// Which store.
     pub url: StoreUrl,
+    /// Who chose it.
     pub origin: Origin,
 }
 
@@ -28,7 +30,9 @@ pub struct StoreUrl {
 pub enum StoreKind {
     /// The path of the database file.
     Sqlite(PathBuf),
+    /// `postgres://…`
     Postgres,
+    /// `redis://…` or `rediss://…`
     Redis,
 }
 
@@ -69,6 +73,7 @@ impl StoreUrl {
         }
     }
 
+    /// Which kind of store it names.
     pub fn kind(&self) -> &StoreKind {
         &self.kind
     }

@@ -13,7 +13,9 @@ use quell_core::window::WindowPolicy;
 /// What holds for one tenant in place of its queue's policies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantPolicy {
+    /// What is decided when an event of this tenant arrives.
     pub append: Arc<AppendPolicy>,
+    /// What is decided when a lane of this tenant is claimed and when its run ends.
     pub run: Arc<RunPolicy>,
 }
 
@@ -51,6 +53,7 @@ impl ByTenant {
         self.read(|policies| policies.append.iter().map(window).collect())
     }
 
+    /// Whether no tenant has a policy of its own.
     pub fn is_empty(&self) -> bool {
         self.read(|policies| policies.append.is_empty())
     }

@@ -14,7 +14,9 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 /// A value of the file and where it stands there, in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written<T> {
+    /// What was written.
     pub value: T,
+    /// Where, in bytes of the file.
     pub span: Range<usize>,
 }
 
@@ -42,7 +44,9 @@ impl<T: JsonSchema> JsonSchema for Written<T> {
 /// A value that is either one word or a table of settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WordOr<T> {
+    /// One word, such as `"none"`.
     Word(String),
+    /// A table with the particulars.
     Table(T),
 }
 

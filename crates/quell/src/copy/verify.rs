@@ -27,11 +27,17 @@ const LANES_AT_ONCE: usize = 8;
 /// SHA-256 in hexadecimal over all rows of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Digests {
+    /// Over all lanes.
     pub lanes: String,
+    /// Over all events.
     pub events: String,
+    /// Over all runs that have ended.
     pub runs: String,
+    /// Over all steps.
     pub steps: String,
+    /// Over what waits aside: delayed events, notices, follow-up work.
     pub aside: String,
+    /// Over the audit trail.
     pub audit: String,
 }
 

@@ -33,12 +33,15 @@ use crate::outbound::Outbound;
 use crate::secrets::{self, SecretError};
 use crate::trace::{self, Trace};
 
+/// The run's id.
 pub const RUN: &str = "quell-run";
+/// The queue's name.
 pub const QUEUE: &str = "quell-queue";
 /// Percent-encoded: a key may be any text.
 pub const KEY: &str = "quell-key";
 /// Percent-encoded; only when there is one.
 pub const TENANT: &str = "quell-tenant";
+/// 1 for the first attempt of the run.
 pub const ATTEMPT: &str = "quell-attempt";
 /// Larger for every later claim of the key: a receiver that keeps the largest can refuse what comes too late.
 pub const TOKEN: &str = "quell-token";
@@ -75,7 +78,8 @@ impl Push {
         outbound: &Outbound,
     ) -> Result<Self, HandlerError> {
         let secrets = settings.secrets.iter().map(|source| secret(source, env)).collect::<Result<_, _>>()?;
-        let http = outbound.http().map_err(HandlerError::Client)?.meaning(&settings.url);
+        let http =
+            outbound.http().map_err(|error| HandlerError::Client(error.to_string()))?.meaning(&settings.url);
         http.admit(&settings.url)?;
         Ok(Push::new(settings, secrets, http))
     }

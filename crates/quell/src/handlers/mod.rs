@@ -5,6 +5,7 @@
 //! worker directly.
 
 pub mod exec;
+#[cfg(feature = "http")]
 pub mod http;
 pub mod log;
 mod report;
@@ -12,9 +13,9 @@ mod report;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quell_fetch::{CallError, Refused};
+use quell_fetch::Refused;
 
-use crate::config::{HandlerSettings, Settings};
+use crate::config::{HandlerSettings, PushSettings, Settings};
 use crate::handler::Handler;
 use crate::outbound::Outbound;
 use crate::secrets::SecretError;
@@ -22,12 +23,20 @@ use crate::secrets::SecretError;
 /// Why settings that are good by themselves make no handler in this process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerError {
+    /// A secret that the settings name cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// The address of a service is none that batches may be sent to.
     #[error("the URL of the handler: {0}")]
     Url(#[from] Refused),
+    /// TLS cannot be set up, most likely.
     #[error("the HTTP client cannot be made: {0}")]
-    Client(CallError),
+    Client(String),
+    /// Only programs that build the library with features of their own meet it: the binary has all of them.
+    #[error(
+        "a handler `http` needs the feature `http` of the crate `quell`, which this program was built without"
+    )]
+    NoClient,
 }
 
 /// The handler that a queue's settings name, or nothing for `pull` and for applications. `env` is the environment of this process, where
@@ -41,8 +50,26 @@ pub fn from_settings(
         HandlerSettings::Log => Some(Arc::new(log::Log)),
         HandlerSettings::Pull | HandlerSettings::App => None,
         HandlerSettings::Exec(exec) => Some(Arc::new(exec::Exec::new(exec.clone(), env))),
-        HandlerSettings::Http(push) => Some(Arc::new(http::Push::from_settings(push, env, outbound)?)),
+        HandlerSettings::Http(settings) => Some(push(settings, env, outbound)?),
     })
+}
+
+#[cfg(feature = "http")]
+fn push(
+    settings: &PushSettings,
+    env: &BTreeMap<String, String>,
+    outbound: &Outbound,
+) -> Result<Arc<dyn Handler>, HandlerError> {
+    Ok(Arc::new(http::Push::from_settings(settings, env, outbound)?))
+}
+
+#[cfg(not(feature = "http"))]
+fn push(
+    _: &PushSettings,
+    _: &BTreeMap<String, String>,
+    _: &Outbound,
+) -> Result<Arc<dyn Handler>, HandlerError> {
+    Err(HandlerError::NoClient)
 }
 
 /// What would keep a worker with these settings and this environment from its start, in full sentences.
@@ -67,6 +94,6 @@ mod tests {
         assert!(!made(&HandlerSettings::Pull));
         assert!(made(&HandlerSettings::Log));
         assert!(made(&HandlerSettings::Exec(ExecSettings::new(["true"]))));
-        assert!(made(&HandlerSettings::Http(http::PushSettings::new("https://example.com/"))));
+        assert!(made(&HandlerSettings::Http(PushSettings::new("https://example.com/"))));
     }
 }

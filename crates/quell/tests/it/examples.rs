@@ -25,19 +25,33 @@ fn the_first_program_of_the_readme_prints_one_batch_of_three_events() {
     let program = include_str!("../../examples/hello.rs");
     let (_, code) = program.split_once("\n\n").unwrap();
     assert!(readme.contains(code), "the README shows another program than examples/hello.rs");
-    let beside = std::env::current_exe().unwrap();
-    let hello = beside.parent().and_then(|deps| deps.parent()).unwrap().join("examples/hello");
+    assert_eq!(said_by("hello", &[]), "customer-7 sent 3 messages\n");
+}
+
+#[test]
+fn the_first_handler_of_the_guide_answers_a_burst_once() {
+    let said = said_by("first_handler", &["hi", "are you there?"]);
+    assert_eq!(said, "customer-7 you said: hi, are you there?\n");
+}
+
+/// What an example prints, run in a folder of its own.
+fn said_by(name: &str, args: &[&str]) -> String {
+    let beside = std::env::current_exe().expect("a test has a path");
+    let target = beside.parent().and_then(|deps| deps.parent()).expect("it lies in the folder of the build");
+    let program = target.join("examples").join(name);
     // A run of all tests has built it, with the features of the whole workspace. Only alone is it built here: with those of
     // one package cargo would compile half of the workspace again, and once more for whoever comes next.
-    if !hello.exists() {
-        let build = ["build", "--quiet", "--package", "quell", "--example", "hello"];
+    if !program.exists() {
         let mut cargo = std::process::Command::new(env!("CARGO"));
-        assert!(cargo.args(build).current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        cargo.args(["build", "--quiet", "--package", "quell", "--example", name]);
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo starts");
+        assert!(built.success(), "{name} is not built");
     }
-    let folder = tempfile::tempdir().unwrap();
-    let said = std::process::Command::new(hello).current_dir(folder.path()).output().unwrap();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut command = std::process::Command::new(program);
+    let said = command.args(args).current_dir(folder.path()).output().expect("it starts");
     assert!(said.status.success(), "{said:?}");
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "customer-7 sent 3 messages\n");
+    String::from_utf8(said.stdout).expect("it prints text")
 }
 
 #[tokio::test]

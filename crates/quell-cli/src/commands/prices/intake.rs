@@ -73,6 +73,7 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct OneArgs {
+    /// Its name, as the list shows it
     #[arg(value_name = "INTAKE")]
     id: String,
     #[command(flatten)]
@@ -83,6 +84,7 @@ pub(super) struct OneArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RemoveArgs {
+    /// Its name, as the list shows it
     #[arg(value_name = "INTAKE")]
     id: String,
     #[command(flatten)]

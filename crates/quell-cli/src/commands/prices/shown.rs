@@ -30,6 +30,7 @@ Examples:
   quell prices points morgan-1921-d --history ext_1100     the prices that one item was seen with
   quell prices points --duplicates                         must find nothing: each item is kept once")]
 pub(crate) struct PointsArgs {
+    /// Whose prices
     #[arg(value_name = "INTAKE", required_unless_present = "duplicates")]
     intake: Option<String>,
     /// Only of this source
@@ -56,6 +57,7 @@ Examples:
   quell prices valuation morgan-1921-d                     one of them, with its prices over time
   quell prices valuation morgan-1921-d --recompute         ask for it to be made anew; a worker does it")]
 pub(crate) struct ValuationArgs {
+    /// Only this one, with its prices over time
     #[arg(value_name = "INTAKE")]
     intake: Option<String>,
     /// Ask for the value to be made anew

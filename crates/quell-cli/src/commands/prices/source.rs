@@ -56,6 +56,7 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct HandArgs {
+    /// Its name: [prices.sources.NAME]
     name: String,
     #[command(flatten)]
     owner: Owner,
@@ -71,6 +72,7 @@ Examples:
   quell prices source test shop --title 'American Silver Eagle' --year 2024
   quell prices source test shop --intake eagle-2024")]
 pub(super) struct TestArgs {
+    /// Its name: [prices.sources.NAME]
     name: String,
     /// Ask for this intake
     #[arg(long, value_name = "INTAKE", conflicts_with_all = ["year", "mintmark", "denomination", "series", "title"])]
