@@ -27,6 +27,8 @@ mod payload;
 mod playground;
 mod run;
 mod runs;
+#[cfg(test)]
+mod samples;
 mod schedules;
 mod section;
 mod session;

@@ -3,17 +3,11 @@
 use serde_json::json;
 
 use crate::driver::key;
-use crate::journey::journey;
-
-const CONFIG: &str = r#"
-[queues.orders]
-window = { quiet = "1h", max_wait = "2h" }
-handler = "pull"
-"#;
+use crate::journey::{ORDERS, journey};
 
 #[tokio::test]
 async fn light_or_dark_as_the_reader_prefers_and_every_text_is_readable() {
-    journey(CONFIG, async |j| {
+    journey(ORDERS, async |j| {
         let (browser, served) = (&j.browser, &j.served);
         served.send("orders", "7", json!({ "text": "hello" })).await;
         served.send("orders", "8", json!({ "text": "hello" })).await;
@@ -52,7 +46,7 @@ async fn light_or_dark_as_the_reader_prefers_and_every_text_is_readable() {
 
 #[tokio::test]
 async fn a_keyboard_is_enough_to_find_a_key_and_flush_it() {
-    journey(CONFIG, async |j| {
+    journey(ORDERS, async |j| {
         let (browser, served) = (&j.browser, &j.served);
         served.send("orders", "7", json!({ "text": "hello" })).await;
         j.open("/ui/lanes").await;
@@ -76,7 +70,7 @@ async fn a_keyboard_is_enough_to_find_a_key_and_flush_it() {
 
 #[tokio::test]
 async fn without_scripts_pages_are_read_and_buttons_work() {
-    journey(CONFIG, async |j| {
+    journey(ORDERS, async |j| {
         let (browser, served) = (&j.browser, &j.served);
         served.send("orders", "7", json!({ "text": "hello" })).await;
         browser.without_scripts().await;
@@ -92,7 +86,7 @@ async fn without_scripts_pages_are_read_and_buttons_work() {
 
 #[tokio::test]
 async fn a_token_that_may_only_look_sees_no_buttons() {
-    journey(CONFIG, async |j| {
+    journey(ORDERS, async |j| {
         let (browser, served) = (&j.browser, &j.served);
         served.send("orders", "7", json!({ "text": "hello" })).await;
         let viewer = served.token("viewer", "read").await;

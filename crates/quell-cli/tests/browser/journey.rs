@@ -17,6 +17,13 @@ static BROWSERS: Semaphore = Semaphore::const_new(2);
 /// Set to keep the pictures that the documents show; otherwise they are taken and thrown away.
 const WRITE_IMAGES: &str = "QUELL_WRITE_IMAGES";
 
+/// One queue whose keys wait long enough for somebody to read why.
+pub(crate) const ORDERS: &str = r#"
+[queues.orders]
+window = { quiet = "1h", max_wait = "2h" }
+handler = "pull"
+"#;
+
 pub(crate) struct Journey {
     pub(crate) served: Served,
     pub(crate) browser: Browser,

@@ -2,18 +2,11 @@
 
 use serde_json::json;
 
-use crate::journey::journey;
-
-/// Waits long enough for somebody to read why.
-const CONFIG: &str = r#"
-[queues.orders]
-window = { quiet = "1h", max_wait = "2h" }
-handler = "pull"
-"#;
+use crate::journey::{ORDERS, journey};
 
 #[tokio::test]
 async fn an_operator_logs_in_sees_a_key_wait_flushes_it_and_redrives_what_failed() {
-    journey(CONFIG, async |j| {
+    journey(ORDERS, async |j| {
         let (browser, served) = (&j.browser, &j.served);
         j.login("/ui/lanes").await;
         browser.click(".bar nav a[href='/']").await;

@@ -132,10 +132,10 @@ async fn count(app: &App, principal: &Principal, wish: &Wish) -> Answer<Counted>
         }
         Which::Matching { query, .. } => (query, filter_of(query, wish.action, principal)?),
     };
+    let now = app.engine.health().await?.now;
     let mut counted = Counted::default();
     while counted.looked < limits::PREVIEW_LANES as u64 {
         let page = app.engine.lanes(filter.clone()).await?;
-        let now = app.engine.health().await?.now;
         counted.looked += page.items.len() as u64;
         for row in page.items {
             if query.matches(&row, now) && concerns(wish.action, &row, now) {
@@ -182,14 +182,9 @@ pub(super) async fn begin(
         }
     };
     let rate = form.text("rate").and_then(|text| text.parse().ok()).unwrap_or(limits::OPERATION_RATE);
-    let title = format!("{} {what}", capital(&word));
+    let title = format!("{} {what}", view::capital(&word));
     let id = app.operations.begin(&app, &principal, form.actor(&principal), title, rate, plan)?;
     Ok(session::see_other(&format!("/ui/operations/{id}")))
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use quell::quell_core::clock::Timestamp;
-use quell::quell_core::inspect::WindowMarks;
+use quell::quell_core::inspect::{LaneRow, Reason, WindowMarks};
 use quell::quell_core::window::FiredBy;
 
 use super::view::distance;
@@ -27,8 +27,10 @@ struct Shares {
 }
 
 impl Countdown {
-    pub(super) fn new(marks: WindowMarks, now: Timestamp) -> Self {
-        Countdown { marks, now }
+    /// For a lane whose window is open and which nothing else keeps.
+    pub(super) fn of(row: &LaneRow, now: Timestamp) -> Option<Self> {
+        let marks = row.window.filter(|marks| marks.due_at > marks.opened_at)?;
+        (row.reason == Reason::Window).then_some(Countdown { marks, now })
     }
 
     /// When the upper bar was full: with the latest event, or with the first if others change nothing.
@@ -99,7 +101,7 @@ mod tests {
             due_by,
             capped_at: at(20),
         };
-        Countdown::new(marks, at(now)).shares()
+        Countdown { marks, now: at(now) }.shares()
     }
 
     #[test]

@@ -241,40 +241,17 @@ fn title(kind: &str, text: Option<&str>) -> Answer<String> {
 #[cfg(test)]
 mod tests {
     use quell::quell_core::batch::RunId;
-    use quell::quell_core::event::{Key, LaneKey};
-    use quell::quell_core::inspect::RunLinks;
 
+    use super::super::samples::run_row;
     use super::*;
 
     fn dead(number: u64, queue: &str, error: Option<&str>, second: i64) -> RunRow {
         let at = Timestamp::from_millis(second * 1_000);
         RunRow {
             id: RunId { lane: 1, number },
-            lane: LaneKey::new(QueueName::new(queue).unwrap(), Key::new("k").unwrap()),
-            state: RunState::Failed,
-            events: 2,
-            bytes: 2,
-            lo: 1,
-            hi: 2,
-            attempts: 1,
-            claims: 1,
-            retries: 0,
-            interrupts: 0,
-            revision: 0,
-            priority: 4,
-            token: 1,
-            fired_by: None,
-            worker: None,
-            created_at: at,
-            last_at: at,
-            claimed_at: None,
-            heartbeat_at: None,
-            lease_until: None,
-            next_at: None,
-            updated_at: at,
             completed_at: Some(at),
             error: error.map(str::to_owned),
-            links: RunLinks::default(),
+            ..run_row(queue, RunState::Failed, at)
         }
     }
 

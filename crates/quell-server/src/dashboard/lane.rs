@@ -10,7 +10,7 @@ use axum::response::Response;
 use http::{HeaderMap, Request, header};
 use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::event::LaneKey;
-use quell::quell_core::inspect::{AuditFilter, LaneDetail, Reason, RunFilter, RunRow};
+use quell::quell_core::inspect::{AuditFilter, LaneDetail, RunFilter, RunRow};
 use quell::quell_core::store::{Controlled, Purge, PurgeWhat};
 use serde::Deserialize;
 
@@ -84,13 +84,11 @@ impl Detail<'_> {
 
     /// The reason as a sentence of its own.
     fn why(&self, found: &LaneDetail) -> String {
-        let mut letters = found.row.why.chars();
-        letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        view::capital(&found.row.why)
     }
 
     fn countdown(&self, found: &LaneDetail) -> Option<Countdown> {
-        let marks = found.row.window.filter(|marks| marks.due_at > marks.opened_at)?;
-        (found.row.reason == Reason::Window).then(|| Countdown::new(marks, self.clock.now))
+        Countdown::of(&found.row, self.clock.now)
     }
 
     fn told(&self, record: &AuditRecord) -> String {

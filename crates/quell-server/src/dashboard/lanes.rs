@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Extension;
 use axum::extract::State;
-use quell::quell_core::inspect::{LaneRow, Reason};
+use quell::quell_core::inspect::LaneRow;
 use serde::Deserialize;
 
 use super::countdown::Countdown;
@@ -107,10 +107,8 @@ impl Table<'_> {
         bulk::tick(&row.lane)
     }
 
-    /// For those whose window is open and nothing else keeps them.
     fn countdown(&self, row: &LaneRow) -> Option<Countdown> {
-        let marks = row.window.filter(|marks| marks.due_at > marks.opened_at)?;
-        (row.reason == Reason::Window).then(|| Countdown::new(marks, self.clock.now))
+        Countdown::of(row, self.clock.now)
     }
 }
 

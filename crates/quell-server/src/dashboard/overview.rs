@@ -305,15 +305,9 @@ impl Overview {
         self.clock.now.since(*seen_at) > SILENT
     }
 
-    /// What is on the right side of the equation.
-    fn found(&self, totals: &Totals) -> u64 {
-        let Totals { accepted: _, succeeded, dead, discarded, delayed, buffered, in_flight } = *totals;
-        succeeded + dead + discarded + delayed + buffered + in_flight
-    }
-
     /// What is wrong with a queue whose totals do not add up.
     fn difference(&self, stats: &QueueStats) -> String {
-        let (accepted, found) = (stats.totals.accepted, self.found(&stats.totals));
+        let (accepted, found) = (stats.totals.accepted, stats.totals.accounted());
         if accepted > found {
             format!("{}: {} missing.", named(stats), events(accepted - found))
         } else {

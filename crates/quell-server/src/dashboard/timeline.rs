@@ -199,10 +199,10 @@ fn draw(arrivals: &[Timestamp], mut pieces: Vec<Piece>, now: Timestamp, lives: b
 #[cfg(test)]
 mod tests {
     use quell::quell_core::audit::AuditRecord;
-    use quell::quell_core::batch::RunId;
-    use quell::quell_core::event::{Key, LaneKey, QueueName, Tenant};
-    use quell::quell_core::inspect::{RunLinks, RunRow};
+    use quell::quell_core::event::{QueueName, Tenant};
+    use quell::quell_core::inspect::RunRow;
 
+    use super::super::samples::run_row;
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -234,32 +234,12 @@ mod tests {
 
     fn run(state: RunState, ended: Option<i64>, next: Option<i64>, audit: Vec<AuditRecord>) -> RunDetail {
         let row = RunRow {
-            id: RunId { lane: 1, number: 2 },
-            lane: LaneKey::new(QueueName::new("q").unwrap(), Key::new("k").unwrap()),
-            state,
-            events: 2,
-            bytes: 2,
-            lo: 1,
-            hi: 2,
-            attempts: 1,
-            claims: 1,
-            retries: 0,
-            interrupts: 0,
-            revision: 0,
-            priority: 4,
-            token: 1,
             fired_by: (!audit.is_empty()).then_some(FiredBy::Quiet),
-            worker: None,
-            created_at: at(0),
             last_at: at(4),
-            claimed_at: None,
-            heartbeat_at: None,
-            lease_until: None,
             next_at: next.map(at),
             updated_at: at(4),
             completed_at: ended.map(at),
-            error: None,
-            links: RunLinks::default(),
+            ..run_row("q", state, at(0))
         };
         let usage = std::collections::BTreeMap::new();
         RunDetail { row, result: None, usage, list: Vec::new(), steps: Vec::new(), audit }

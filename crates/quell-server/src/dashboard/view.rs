@@ -15,6 +15,12 @@ const SHOWN: usize = 4 * 1024;
 /// One part of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
+/// A word as the beginning of a sentence.
+pub(super) fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// The moment of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {

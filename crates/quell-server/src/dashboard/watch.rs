@@ -27,8 +27,28 @@ pub(crate) struct Watch {
     dead: Recent<Vec<RunRow>>,
 }
 
-/// What was read lately, for all who look.
-type Recent<T> = AsyncMutex<Option<(Stopwatch, Arc<T>)>>;
+/// What was read lately, for all who look: whoever comes while it is read waits for that.
+struct Recent<T>(AsyncMutex<Option<(Stopwatch, Arc<T>)>>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Recent(AsyncMutex::default())
+    }
+}
+
+impl<T> Recent<T> {
+    async fn or_read(&self, read: impl Future<Output = StoreResult<T>>) -> StoreResult<Arc<T>> {
+        let mut latest = self.0.lock().await;
+        match &*latest {
+            Some((when, found)) if when.elapsed() < limits::LOOK_AGE => Ok(found.clone()),
+            _ => {
+                let found = Arc::new(read.await?);
+                *latest = Some((Stopwatch::start(), found.clone()));
+                Ok(found)
+            }
+        }
+    }
+}
 
 impl Default for Watch {
     fn default() -> Self {
@@ -66,32 +86,21 @@ impl Watch {
 
     /// For what lanes wait, a moment ago at the most.
     pub(super) async fn lanes(&self, engine: &Engine) -> StoreResult<Arc<LaneCounts>> {
-        let mut latest = self.lanes.lock().await;
-        match &*latest {
-            Some((when, counts)) if when.elapsed() < limits::LOOK_AGE => Ok(counts.clone()),
-            _ => {
-                let filter = LaneFilter { limit: limits::LANES_COUNTED, ..LaneFilter::default() };
-                let page = engine.lanes(filter).await?;
-                let counts = Arc::new(LaneCounts::of(&page.items, page.next.is_some()));
-                *latest = Some((Stopwatch::start(), counts.clone()));
-                Ok(counts)
-            }
-        }
+        let read = async {
+            let filter = LaneFilter { limit: limits::LANES_COUNTED, ..LaneFilter::default() };
+            let page = engine.lanes(filter).await?;
+            Ok(LaneCounts::of(&page.items, page.next.is_some()))
+        };
+        self.lanes.or_read(read).await
     }
 
     /// The newest dead letters, a moment ago at the most.
     pub(super) async fn dead(&self, engine: &Engine) -> StoreResult<Arc<Vec<RunRow>>> {
-        let mut latest = self.dead.lock().await;
-        match &*latest {
-            Some((when, rows)) if when.elapsed() < limits::LOOK_AGE => Ok(rows.clone()),
-            _ => {
-                let (state, limit) = (Some(RunState::Failed), limits::DEAD_LOOKED);
-                let rows = engine.runs(RunFilter { state, limit, ..RunFilter::default() }).await?.items;
-                let rows = Arc::new(rows);
-                *latest = Some((Stopwatch::start(), rows.clone()));
-                Ok(rows)
-            }
-        }
+        let read = async {
+            let (state, limit) = (Some(RunState::Failed), limits::DEAD_LOOKED);
+            Ok(engine.runs(RunFilter { state, limit, ..RunFilter::default() }).await?.items)
+        };
+        self.dead.or_read(read).await
     }
 }
 
