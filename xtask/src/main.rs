@@ -18,6 +18,7 @@ mod parts;
 mod process;
 mod report;
 mod servers;
+mod silence;
 mod snippets;
 mod tally;
 

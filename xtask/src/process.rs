@@ -6,12 +6,17 @@
 
 use std::io::{BufReader, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use anyhow::Context as _;
 
 use crate::failures::Failures;
 use crate::report::Verdict;
+use crate::silence::{self, Silence};
 use crate::tally::Tally;
+
+/// Lines that were read and not yet passed on.
+const LINES_AHEAD: usize = 64;
 
 /// Runs a program whose exit code says it all.
 pub(crate) fn stream(mut command: Command) -> anyhow::Result<Verdict> {
@@ -28,7 +33,13 @@ pub(crate) fn stream_tests(mut command: Command) -> anyhow::Result<(Verdict, Tal
         .spawn()
         .with_context(|| format!("cannot start {}", shown(&command)))?;
     let output = child.stdout.take().context("the child's standard output was asked for as a pipe")?;
-    let (tally, failures) = pass_on(BufReader::new(output), std::io::stdout())?;
+    let pid = child.id();
+    let (tally, failures) = pass_on(lines_of(BufReader::new(output)), std::io::stdout(), |silence| {
+        if let Some(verdict) = silence.verdict() {
+            println!("== the test binary was {verdict}");
+            silence::kill_children(pid);
+        }
+    })?;
     let status = child.wait().context("cannot wait for the child")?;
     Ok((verdict(status), tally, failures))
 }
@@ -46,23 +57,47 @@ pub(crate) fn capture(mut command: Command) -> anyhow::Result<Vec<u8>> {
     }
 }
 
+/// The lines as they come; reading is left to a thread, so that whoever wants them can also notice that none come.
+fn lines_of(mut from: impl std::io::BufRead + Send + 'static) -> Receiver<std::io::Result<Vec<u8>>> {
+    let (tell, lines) = sync_channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        loop {
+            let mut line = Vec::new();
+            let read = from.read_until(b'\n', &mut line);
+            let goes_on = matches!(read, Ok(1..));
+            if !matches!(read, Ok(0)) && tell.send(read.map(|_| line)).is_err() || !goes_on {
+                return;
+            }
+        }
+    });
+    lines
+}
+
 fn pass_on(
-    mut from: impl std::io::BufRead,
+    from: Receiver<std::io::Result<Vec<u8>>>,
     mut to: impl std::io::Write,
+    on_silence: impl Fn(&Silence),
 ) -> anyhow::Result<(Tally, Failures)> {
     let mut sum = Tally::default();
     let mut failures = Failures::default();
-    let mut line = Vec::new();
-    while from.read_until(b'\n', &mut line).context("cannot read the child's output")? > 0 {
+    let mut silence = Silence::default();
+    loop {
+        let line = match from.recv_timeout(silence::PATIENCE) {
+            Ok(line) => line.context("cannot read the child's output")?,
+            Err(RecvTimeoutError::Timeout) => {
+                on_silence(&silence);
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok((sum, failures)),
+        };
         to.write_all(&line).and_then(|()| to.flush()).context("cannot pass on the child's output")?;
         let text = String::from_utf8_lossy(&line);
         failures.read(&text);
+        silence.read(&text);
         if let Some(tally) = Tally::of_line(&text) {
             sum += tally;
         }
-        line.clear();
     }
-    Ok((sum, failures))
 }
 
 fn verdict(status: ExitStatus) -> Verdict {
@@ -95,7 +130,7 @@ mod tests {
         let said = b"running 1 test\n\xff\xfe\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured\n\
             test result: FAILED. 2 passed; 1 failed; 3 ignored; 0 measured\nno newline at the end";
         let mut heard = Vec::new();
-        let (tally, _) = pass_on(&said[..], &mut heard).unwrap();
+        let (tally, _) = pass_on(lines_of(&said[..]), &mut heard, |_| {}).unwrap();
         assert_eq!(heard, said);
         assert_eq!(tally, Tally { passed: 3, failed: 1, ignored: 3 });
     }

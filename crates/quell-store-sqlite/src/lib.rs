@@ -56,6 +56,7 @@ mod step;
 mod sweep;
 mod tables;
 mod transact;
+mod turn;
 mod tx;
 mod wake;
 mod writer;
@@ -89,7 +90,7 @@ impl SqliteStore {
     /// Opens the file, making it if it does not exist. Refuses, with the reason, what it cannot be sure of.
     pub fn open(path: &Path) -> StoreResult<Arc<Self>> {
         connection::prepare_file(path)?;
-        let lock = open_lock(path)?;
+        let turn = turn::Turn::new(open_lock(path)?, connection::WRITER_PATIENCE);
         let (mut writer, durability) = connection::open_writer(path)?;
         migrate::migrate(&mut writer)?;
         settle_clock(&writer).map_err(|e| error::not_done(&e))?;
@@ -111,7 +112,7 @@ impl SqliteStore {
         let statements = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             connection: writer,
-            lock,
+            turn,
             inbox: inbox.clone(),
             bell: bell.clone(),
             statements: statements.clone(),

@@ -9,11 +9,9 @@
 //! request is tried alone once; if the commit's fate is unknown, everyone is told so and the store refuses to go on,
 //! because a failed fsync must not be tried again.
 //!
-//! Several processes take turns by a lock on a side file before `BEGIN IMMEDIATE`: SQLite's own busy handler lets some
-//! processes starve for seconds. Hand-written because the queue, the order and the three answers are the product.
+//! Several processes take turns (`turn.rs`). Hand-written because the queue, the order and the three answers are the product.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -31,6 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::Checkpointer;
 use crate::error::{at_commit, not_done};
+use crate::turn::Turn;
 use crate::tx::{CommitError, Names, Statements, Tx};
 use crate::wake::Bell;
 use crate::{
@@ -235,7 +234,7 @@ fn gone() -> StoreError {
 /// The writer thread.
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
-    pub(crate) lock: File,
+    pub(crate) turn: Turn,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) statements: Arc<std::sync::atomic::AtomicU64>,
@@ -255,14 +254,14 @@ enum Ended {
 impl Writer {
     pub(crate) fn run(self) {
         let _closing = CloseAtEnd(self.inbox.clone());
-        let Writer { connection, lock, inbox, bell, statements, checkpointer, left } = self;
+        let Writer { connection, turn, inbox, bell, statements, checkpointer, left } = self;
         let prepared = Statements::new(&connection);
         let names = Names::default();
         let mut turns = Turns {
             connection: &connection,
             prepared,
             names,
-            lock,
+            turn,
             inbox,
             bell,
             checkpointer,
@@ -295,7 +294,7 @@ struct Turns<'c> {
     connection: &'c Connection,
     prepared: Statements<'c>,
     names: Names,
-    lock: File,
+    turn: Turn,
     inbox: Arc<Inbox>,
     bell: Arc<Bell>,
     checkpointer: Checkpointer,
@@ -386,7 +385,7 @@ impl Turns<'_> {
 
     /// Waits for this process's turn, then does what is still wanted of the group in one transaction.
     fn transaction(&mut self, group: &mut Vec<Job>) -> Ended {
-        if let Err(error) = self.lock.lock() {
+        if let Err(error) = self.turn.take() {
             return Ended::Failed(StoreError::unavailable(format!("cannot lock the side file: {error}")));
         }
         let erasing = group.iter().any(|job| job.request.erases());
@@ -399,7 +398,7 @@ impl Turns<'_> {
             tracing::warn!(%error, "deletes stay slower than they need to be");
         }
         self.clear(erasing);
-        if let Err(error) = self.lock.unlock() {
+        if let Err(error) = self.turn.give_up() {
             tracing::error!(%error, "unlock of the side file");
         }
         if wake {

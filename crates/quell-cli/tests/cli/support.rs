@@ -278,8 +278,10 @@ impl Process {
 
     /// Waits for its end, with everything that it said.
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<Line>) {
+        let time = RealTime::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            // Whoever has something to say again and again does not end either.
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(time.tick().since(Tick::default()))) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => panic!("it does not end; seen: {:#?}", self.seen),

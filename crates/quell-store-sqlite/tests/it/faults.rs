@@ -6,6 +6,7 @@ use quell_core::error::{ErrorKind, StoreError};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::store::{Durability, Store};
 use quell_store_sqlite::SqliteStore;
+use quell_store_tests::builders::{append_one, event};
 use rusqlite::Connection;
 
 fn refused(path: &Path) -> StoreError {
@@ -274,4 +275,23 @@ async fn a_call_that_never_gets_its_turn_is_refused_and_nothing_is_done() {
     tokio::time::resume();
     let stored = store.append(append_request([event("chat", "k").id("a")])).await.unwrap();
     assert!(!stored.receipts[0].duplicate, "the refused call left nothing behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_stopped_in_its_turn_keeps_nobody_from_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("q.db");
+    let store = SqliteStore::open(&path).unwrap();
+    // As somebody who was stopped between its turn and its transaction would hold it.
+    let turn = std::fs::File::open(folder.path().join("q.db-lock")).unwrap();
+    turn.lock().unwrap();
+    for id in ["a", "b"] {
+        append_one(&*store, event("orders", "k").id(id)).await;
+    }
+    // Going on, it meets a file that is as it should be.
+    turn.unlock().unwrap();
+    append_one(&*store, event("orders", "k").id("c")).await;
+    drop(store);
+    let rows = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM event", [], |row| row.get(0));
+    assert_eq!(rows, Ok(3));
 }

@@ -334,10 +334,7 @@ impl Host {
         let connection = self.connection().unwrap();
         // Waiting would make us late: the database is free for some milliseconds only.
         connection.busy_timeout(Duration::ZERO).unwrap();
-        // As every writer does: whoever is stopped while we hold it is not stopped in its own turn, where nobody passes it.
-        let mut turn = self.database().into_os_string();
-        turn.push("-lock");
-        let turn = std::fs::File::open(turn).unwrap();
+        let turn = self.turn();
         loop {
             if turn.try_lock().is_ok() {
                 if let Some(held) = self.try_hold(&connection, session, token) {
@@ -348,6 +345,14 @@ impl Host {
             assert!(watch.elapsed() < PATIENCE, "no run of {session} was met\n{}", self.log());
             millis(1);
         }
+    }
+
+    /// What writers take turns by: whoever is stopped while we hold it is not stopped in its own turn, for which others wait
+    /// for ten seconds.
+    pub(crate) fn turn(&self) -> File {
+        let mut name = self.database().into_os_string();
+        name.push("-lock");
+        File::open(name).unwrap()
     }
 
     fn try_hold(&self, connection: &Connection, session: &str, token: i64) -> Option<Held> {
@@ -416,7 +421,7 @@ pub(crate) const CLOCKS_APART: i64 = 50;
 pub(crate) struct Held {
     connection: Connection,
     /// Held as long as this lives.
-    _turn: Option<std::fs::File>,
+    _turn: Option<File>,
     pub(crate) token: i64,
     pub(crate) claimed_at: i64,
     pub(crate) lease_until: i64,
@@ -436,9 +441,14 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     pub(crate) fn stop(pid: u32, held: Held) -> Frozen {
+        let token = held.token;
+        Frozen::stop_now(pid, token)
+    }
+
+    pub(crate) fn stop_now(pid: u32, token: i64) -> Frozen {
         signal_to(pid, Signal::STOP);
         until("the worker stops", || state(pid) == Some('T'));
-        Frozen { pid, token: held.token }
+        Frozen { pid, token }
     }
 
     pub(crate) fn go_on(self) {

@@ -164,12 +164,14 @@ fn waiting_for(host: &Host) -> Frozen {
     host.stop("s");
     until("the first is there", || host.number("SELECT count(*) FROM lane") == 1);
     let pid = host.worker();
+    let turn = host.turn();
+    turn.lock().unwrap();
     let connection = host.connection().unwrap();
     // Nobody may hold the database for ever.
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    crate::support::signal_to(pid, rustix::process::Signal::STOP);
+    let frozen = Frozen::stop_now(pid, 0);
     connection.execute_batch("ROLLBACK").unwrap();
-    Frozen { pid, token: 0 }
+    frozen
 }
 
 #[test]
