@@ -83,16 +83,19 @@ mod tests {
 
     #[test]
     fn the_children_of_a_process_are_killed_and_the_process_goes_on() {
-        let mut shell = std::process::Command::new("sh");
-        let mut shell =
-            shell.args(["-c", "sleep 1000; echo $?"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut ended = None;
-        while ended.is_none() {
-            kill_children(shell.id());
-            std::thread::yield_now();
-            ended = shell.try_wait().unwrap();
-        }
-        let said = std::io::read_to_string(shell.stdout.take().unwrap()).unwrap();
-        assert_eq!((ended.unwrap().code(), said.trim()), (Some(0), "137"));
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "sleep 1000; echo $?"]).stdout(std::process::Stdio::piped());
+        let shell = command.spawn().unwrap();
+        let pid = shell.id();
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(shell.wait_with_output()));
+        // The shell may not have started it yet.
+        let output = loop {
+            kill_children(pid);
+            if let Ok(output) = end.recv_timeout(Duration::from_millis(20)) {
+                break output.unwrap();
+            }
+        };
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"137\n"[..]));
     }
 }
