@@ -183,6 +183,14 @@ impl Place {
     fn cargo(&self, args: &[&str]) -> std::process::Command {
         let mut command = self.command(&self.cargo);
         command.args(args);
+        // Cargo tells us about ourselves. Build scripts that look at these would be run again, and all that depends on them
+        // compiled again, each time somebody changes between `cargo build` and `cargo xtask`.
+        for (name, _) in std::env::vars_os() {
+            if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of_us| name.to_string_lossy().starts_with(of_us))
+            {
+                command.env_remove(name);
+            }
+        }
         if self.fresh {
             // What is built once, as by CI, needs nothing to be quick the second time.
             command.env("CARGO_INCREMENTAL", "0");

@@ -41,7 +41,7 @@ pub(crate) async fn run(
         inside = inside.max(append_by_callers(&engine, 2 * round * CALLERS * each, each).await?);
         through = through.max(server.append((2 * round + 1) * CALLERS * each, each).await?);
     }
-    let mut latencies = server.paced(4 * CALLERS * each, through / 2.0).await?;
+    let mut latencies = server.paced(4 * CALLERS * each, through / 2.0, PACED).await?;
     latencies.sort_by(f64::total_cmp);
     let (p50, p99) = (percentile(&latencies, 0.5), percentile(&latencies, 0.99));
 
@@ -147,7 +147,12 @@ impl Server {
     }
 
     /// Milliseconds from the moment at which each request was to be sent, at this rate over all connections.
-    async fn paced(&self, first: usize, rate: f64) -> anyhow::Result<Vec<f64>> {
+    pub(crate) async fn paced(
+        &self,
+        first: usize,
+        rate: f64,
+        duration: Duration,
+    ) -> anyhow::Result<Vec<f64>> {
         let every = Duration::from_secs_f64(CALLERS as f64 / rate);
         let watch = Watch::start();
         let mut tasks = JoinSet::new();
@@ -156,7 +161,7 @@ impl Server {
             let begin = every.mul_f64(caller as f64 / CALLERS as f64);
             tasks.spawn(async move {
                 let (mut at, mut n, mut latencies) = (begin, first + caller, Vec::new());
-                while at < PACED {
+                while at < duration {
                     quell::clock::sleep(at.saturating_sub(watch.elapsed())).await;
                     connection.append(n).await?;
                     latencies.push((watch.elapsed().saturating_sub(at)).as_secs_f64() * 1_000.0);
@@ -204,7 +209,7 @@ impl Server {
         Ok(streams)
     }
 
-    fn resident_mb(&self) -> Option<f64> {
+    pub(crate) fn resident_mb(&self) -> Option<f64> {
         crate::waiting::resident_mb_of(&self.child.id()?.to_string())
     }
 

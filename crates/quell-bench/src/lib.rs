@@ -16,6 +16,7 @@
 //! | `held` | PostgreSQL: claims while another session holds a transaction open |
 //! | `http` | the appends of `jobs` through a server of its own, its acknowledgements at half that load, and its memory |
 //! | `dashboard` | appends through a server with very many waiting lanes, alone and with ten live clients of the dashboard |
+//! | `siege` | paced appends through a server, alone and beside 2,000 slow heads and 100 senders of bombs; memory |
 //! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
 //! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
 //! | `chat` | bursts of webhooks from many customers into a server with a chat: one reply each, in order; times and memory |
@@ -45,6 +46,7 @@ mod place;
 mod processes;
 mod raw;
 mod rounds;
+mod siege;
 mod start;
 mod targets;
 mod waiting;
@@ -64,7 +66,7 @@ pub struct Options {
     pub sizes: Sizes,
     /// Starts a worker process that calls [`work`]; without it, `processes` is left out.
     pub worker: Option<Program>,
-    /// The program whose `serve` is measured; without it, `http`, `dashboard` and `chat` are left out.
+    /// The program whose `serve` is measured; without it, `http`, `dashboard`, `siege` and `chat` are left out.
     pub server: Option<Program>,
 }
 
@@ -101,6 +103,8 @@ pub struct Sizes {
     pub transcript_bytes: u64,
     /// Customers of `chat`.
     pub customers: usize,
+    /// How long each half of `siege` goes on.
+    pub siege: Duration,
 }
 
 impl Default for Sizes {
@@ -124,11 +128,12 @@ impl Default for Sizes {
             hooks: 100,
             transcript_bytes: 100_000_000,
             customers: 10_000,
+            siege: Duration::from_secs(20),
         }
     }
 }
 
-pub const WORKLOADS: [&str; 14] = [
+pub const WORKLOADS: [&str; 15] = [
     "jobs",
     "keyed",
     "burst",
@@ -138,6 +143,7 @@ pub const WORKLOADS: [&str; 14] = [
     "processes",
     "http",
     "dashboard",
+    "siege",
     "hook",
     "ingest",
     "chat",
@@ -265,7 +271,7 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "processes" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
-        "http" | "dashboard" | "chat" if options.server.is_none() => {
+        "http" | "dashboard" | "siege" | "chat" if options.server.is_none() => {
             Some("there is no program to start as a server".to_owned())
         }
         _ => None,
@@ -321,6 +327,10 @@ async fn workload(
                 n(sizes.waiting)
             ));
             dashboard::run(fresh, sizes, options.server.as_ref()).await
+        }
+        "siege" => {
+            tell("siege: append beside slow heads and senders of bombs");
+            siege::run(fresh, sizes, options.server.as_ref()).await
         }
         "hook" => {
             tell(&format!("hook: {} hook events, one after the other", n(sizes.hooks)));

@@ -33,6 +33,7 @@ fn tiny() -> Sizes {
         hooks: 3,
         transcript_bytes: 200_000,
         customers: 20,
+        siege: Duration::from_secs(2),
     }
 }
 

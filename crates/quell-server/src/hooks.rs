@@ -28,6 +28,7 @@ use quell::config::Settings;
 use quell::deliveries::{DeliveryRecord, Places};
 use quell::endpoints::ReadyEndpoint;
 use quell::quell_core::clock::Timestamp;
+use quell::tokens::TOKEN_PREFIX;
 use quell::webhook::{Answer as AnswerOf, Because, Check, Proof, Refusal, Secret};
 use serde::Serialize;
 
@@ -117,6 +118,13 @@ impl Endpoints {
     /// Whether a text has the token of an endpoint in it: sent to the wrong place, it is not kept either.
     fn is_token(&self, text: &str) -> bool {
         self.tokens().any(|token| text.contains(token))
+    }
+
+    /// Whether a field is not kept: some endpoint has its secret there, or it has a token in it, one of ours included. Whoever
+    /// means another endpoint than the one that they have reached has still sent it.
+    fn is_confidential(&self, name: &str, value: &str) -> bool {
+        let mut names = self.endpoints.values().flat_map(|one| one.settings.scheme.confidential());
+        self.is_token(value) || value.contains(TOKEN_PREFIX) || names.any(|one| one == name)
     }
 
     /// The body without any token, for what is kept of one that nobody has proven: it may be meant for another endpoint.
@@ -308,8 +316,10 @@ impl Arrived<'_> {
             receive::REDACTED.clone_into(&mut record.endpoint);
             record.target = format!("/hooks/{}", receive::REDACTED);
         }
-        for (_, value) in record.headers.iter_mut().filter(|(_, value)| endpoints.is_token(value)) {
-            receive::REDACTED.clone_into(value);
+        for (name, value) in &mut record.headers {
+            if endpoints.is_confidential(name, value) {
+                receive::REDACTED.clone_into(value);
+            }
         }
         DeliveryRecord { from, ..record }
     }

@@ -41,6 +41,9 @@ pub(crate) struct BenchArgs {
     /// Customers of the workload `chat`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().customers)]
     customers: usize,
+    /// How long the workload `siege` measures alone, and again beside those who mean harm
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().siege.as_secs())]
+    siege_seconds: u64,
     #[command(flatten)]
     form: Form,
 }
@@ -61,6 +64,7 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
             http_lanes: args.waiting.min(Sizes::default().http_lanes),
             process_lanes: args.process_lanes,
             customers: args.customers,
+            siege: Duration::from_secs(args.siege_seconds),
             held: Duration::from_secs(args.held_seconds),
             ..Sizes::default()
         },

@@ -61,3 +61,19 @@ fn lanes_are_drained_by_one_two_and_four_processes() {
     }
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0, "nothing is left behind");
 }
+
+#[test]
+fn two_thousand_slow_heads_and_a_hundred_senders_of_bombs_keep_nobody_from_sending() {
+    let folder = Folder::new();
+    let figures = folder.json(&["bench", "siege", "--siege-seconds", "3"]);
+    let items = figures["items"].as_array().unwrap();
+    let of = |what: &str| {
+        let found = items.iter().find(|item| item["what"].as_str().unwrap().starts_with(what));
+        found.unwrap_or_else(|| panic!("no {what:?} in {figures}"))["value"].as_f64().unwrap()
+    };
+    // Each of the well-meaning was answered, or there would be no figures; how soon is for the benchmark to say.
+    assert!(of("append p99 at") > 0.0 && of("append p99 beside") > 0.0);
+    assert!(of("bombs that were sent, all refused") >= 100.0);
+    // A bomb that was kept as a whole would show many times over.
+    assert!(of("memory of the server, at the most") < 400.0, "{figures}");
+}

@@ -8,6 +8,7 @@
 mod answers;
 mod backups;
 mod bench;
+mod canaries;
 mod chat;
 mod chat_load;
 mod configuration;

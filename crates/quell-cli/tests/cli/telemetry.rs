@@ -1,6 +1,6 @@
 //! What others are told of a running Quell: spans to a collector, numbers to Prometheus, alerts by the rules that are shipped.
 
 mod alerts;
-mod ear;
+pub(crate) mod ear;
 mod page;
 mod traces;

@@ -39,7 +39,9 @@ async fn the_first_page_reads_the_same_whatever_the_number_of_lanes_and_of_visit
 #[tokio::test]
 async fn the_equation_is_shown_with_its_terms_and_lanes_are_counted() {
     let world = World::new().await;
-    world.engine.send("chat", "ada", json!(1)).await.unwrap();
+    let window = json!({ "fixed": { "wait_ms": 3_600_000 } });
+    let event = json!({ "key": "ada", "payload": 1, "window": window });
+    assert_eq!(world.post("/v1/queues/chat/events", event).await.status, 202);
     let page = world.get("/").await.text;
     for part in
         ["All is well", "it adds up", "<b>1</b> accepted", "<b>1</b> buffered", "collecting", "per second"]

@@ -13,20 +13,20 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
 #[derive(Debug, Clone)]
-pub(super) struct Heard {
-    pub(super) path: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Heard {
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
-pub(super) struct Ear {
+pub(crate) struct Ear {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
     connections: Arc<AtomicUsize>,
 }
 
 impl Ear {
-    pub(super) fn listen() -> Ear {
+    pub(crate) fn listen() -> Ear {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (heard, connections) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
@@ -49,20 +49,20 @@ impl Ear {
         ear
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(super) fn heard(&self) -> Vec<Heard> {
+    pub(crate) fn heard(&self) -> Vec<Heard> {
         self.heard.lock().unwrap().clone()
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// All spans that have come, each with who recorded it.
-    pub(super) fn spans(&self) -> Vec<(Resource, Span)> {
+    pub(crate) fn spans(&self) -> Vec<(Resource, Span)> {
         let mut spans = Vec::new();
         for request in self.heard() {
             assert_eq!(request.path, "/v1/traces");
@@ -98,7 +98,7 @@ fn hear(stream: &TcpStream) -> Option<Heard> {
 }
 
 /// An attribute as text.
-pub(super) fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
+pub(crate) fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
     let found = attributes.iter().find(|attribute| attribute.key == name)?;
     match found.value.as_ref()?.value.as_ref()? {
         Value::StringValue(text) => Some(text.clone()),
@@ -108,7 +108,7 @@ pub(super) fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
 }
 
 /// `trace-span` in hex.
-pub(super) fn place(trace: &[u8], span: &[u8]) -> String {
+pub(crate) fn place(trace: &[u8], span: &[u8]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("{}-{}", hex(trace), hex(span))
 }
