@@ -272,7 +272,7 @@ fn no_secret_is_seen_anywhere_whatever_goes_wrong() {
     ] {
         for secret in [value("GITHUB"), value("STANDARD"), &token] {
             let fields = format!(
-                "Authorization: Bearer {secret}\r\nCookie: session={secret}\r\nX-Word: {secret}\r\nX-Api-Key: {secret}\r\n\
+                "Authorization: Bearer {secret}\r\nCookie: session={secret}\r\nX-Word: {secret}\r\n\
                  webhook-id: 1\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,wrong\r\nX-Hub-Signature-256: sha256=00\r\n\
                  Stripe-Signature: t=1,v1=00\r\nX-Slack-Signature: v0=00\r\nX-Signature: 00\r\nX-Twilio-Signature: 00\r\n"
             );
