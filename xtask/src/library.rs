@@ -10,7 +10,7 @@ use crate::report::Verdict;
 use crate::{Place, process};
 
 /// Sets of features that a program may ask for.
-const FEATURES: [&str; 5] = ["", "sqlite", "postgres", "redis", "http"];
+const FEATURES: [&str; 6] = ["", "sqlite", "postgres", "redis", "http", "testing"];
 /// The crates whose items a user of the library meets.
 const DOCUMENTED: [&str; 7] = [
     "quell",
@@ -34,6 +34,8 @@ pub(crate) fn check(place: &Place) -> anyhow::Result<Verdict> {
     println!("its documentation");
     let mut command = place.cargo(&["doc", "--quiet", "--no-deps"]);
     command.args(DOCUMENTED.iter().flat_map(|name| ["--package", name]));
-    command.args(["--features", "quell/postgres,quell/redis,quell/http"]).env("RUSTDOCFLAGS", "-D warnings");
+    command
+        .args(["--features", "quell/postgres,quell/redis,quell/http,quell/testing"])
+        .env("RUSTDOCFLAGS", "-D warnings");
     process::stream(command)
 }

@@ -379,7 +379,7 @@ fn located(fold: &Fold<'_, '_>, event: &DumpEvent) -> Checked {
         let fault = fault(Invariant::AuditIsState, what, expected).lane(&event.lane).event(&event.id);
         return Err(fault.seq(one.seq));
     }
-    let sink = index.policy(one.lane).is_some_and(|p| p.sink);
+    let sink = index.policies(one.lane).iter().any(|p| p.sink);
     if sink && place == Place::Succeeded && !index.is_applied(one.lane, one.seq) {
         let what = format!("event {} succeeded and was never applied at the sink", event.id);
         let fault = fault(Invariant::OnceAtSink, what, "each event is applied once").lane(&event.lane);

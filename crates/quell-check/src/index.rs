@@ -255,11 +255,16 @@ impl<'a> Index<'a> {
 
     /// The one policy of a lane, if it had one all the time.
     pub(crate) fn policy(&self, lane: u32) -> Option<&'a Policy> {
-        let queue = self.queues.get(self.lanes[lane as usize].queue as usize)?;
-        match queue.policies[..] {
+        match *self.policies(lane) {
             [one] => Some(one),
             _ => None,
         }
+    }
+
+    /// All policies that were in force for a lane, by whoever worked on it: what one of them allows is allowed.
+    pub(crate) fn policies(&self, lane: u32) -> &[&'a Policy] {
+        let queue = self.queues.get(self.lanes[lane as usize].queue as usize);
+        queue.map_or(&[], |queue| &queue.policies)
     }
 
     pub(crate) fn lane_id(&self, name: &str) -> Option<u32> {

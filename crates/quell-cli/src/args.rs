@@ -210,6 +210,8 @@ pub(crate) enum Command {
     Restore(commands::backup::RestoreArgs),
     /// Move everything to another store, and seal a store
     Store(commands::store::StoreArgs),
+    /// What would happen, when and why: a script of arrivals and failures under these settings, in virtual time
+    Simulate(commands::simulate::SimulateArgs),
     /// See it work: bursts, a killed worker, duplicates, the audit
     Demo(commands::demo::DemoArgs),
     /// Measure this machine's disk, or the server that --store names, and Quell on it
@@ -233,7 +235,7 @@ impl Command {
             Command::Serve(_) | Command::Work(_) => "info",
             Command::Listen(_) => "info,quell_server::hooks=debug",
             // It tells its own story, of which a reclaimed lease is a part and no warning.
-            Command::Demo(_) | Command::DemoWorker(_) => "error",
+            Command::Demo(_) | Command::DemoWorker(_) | Command::Simulate(_) => "error",
             _ => "warn",
         }
     }

@@ -30,6 +30,7 @@ pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod sessions;
+pub(crate) mod simulate;
 pub(crate) mod sources;
 pub(crate) mod store;
 pub(crate) mod tail;
@@ -80,6 +81,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Backup(args) => backup::run(&args, global).await,
         Command::Restore(args) => backup::restore(&args, global).await,
         Command::Store(args) => store::run(args).await,
+        Command::Simulate(args) => simulate::run(args, global).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args, global).await,
         Command::Completions(args) => completions::run(&args),

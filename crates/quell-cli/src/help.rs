@@ -48,6 +48,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("backup", include_str!("../help/backup.md")),
     ("restore", include_str!("../help/restore.md")),
     ("store", include_str!("../help/store.md")),
+    ("simulate", include_str!("../help/simulate.md")),
     ("demo", include_str!("../help/demo.md")),
     ("bench", include_str!("../help/bench.md")),
     ("completions", include_str!("../help/completions.md")),

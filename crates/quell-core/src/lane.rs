@@ -694,7 +694,9 @@ impl Lane {
         let from = current.state;
         current.state = after(from, Change::Claimed);
         current.claims += 1;
-        current.max_attempts = if current.single_attempt { 1 } else { by.policy.max_attempts };
+        // A run that was put back for one more attempt gets it, also from a process whose settings have fewer: it is the last.
+        let allowed = by.policy.max_attempts.max(current.attempt());
+        current.max_attempts = if current.single_attempt { 1 } else { allowed };
         current.rules = by.policy.rules;
         current.notify = by.policy.notify.clone();
         current.newer = Newer::No;

@@ -118,6 +118,23 @@ impl Request {
 }
 
 impl Reply {
+    /// The same call, answered by nobody.
+    pub(crate) fn lost(&self) -> Reply {
+        let error = StoreError::new(ErrorKind::Unknown, "the simulated server is gone");
+        match self {
+            Reply::Append(_) => Reply::Append(Err(error)),
+            Reply::Claim(_) => Reply::Claim(Err(error)),
+            Reply::Extend(_) => Reply::Extend(Err(error)),
+            Reply::Hold(_) => Reply::Hold(Err(error)),
+            Reply::Step(_) => Reply::Step(Err(error)),
+            Reply::Source(_) => Reply::Source(Err(error)),
+            Reply::Settle(_) => Reply::Settle(Err(error)),
+            Reply::Sweep(_) => Reply::Sweep(Err(error)),
+            Reply::Control(_) => Reply::Control(Err(error)),
+            Reply::Backup(_) => Reply::Backup(Err(error)),
+        }
+    }
+
     pub(crate) fn error(&self) -> Option<&StoreError> {
         match self {
             Reply::Append(r) => r.as_ref().err(),

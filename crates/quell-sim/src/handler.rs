@@ -129,7 +129,7 @@ impl World {
 
     pub(crate) fn start_handler(&mut self, node: usize, run: u64, batch: Batch, pull: bool) {
         let lane = self.recorder.lane(&batch.lane);
-        let handler = self.draw_handler(&lane, batch, pull);
+        let handler = self.draw_handler(node, &lane, batch, pull);
         for event in &handler.batch.events {
             if event.id.as_str().starts_with("schedule/") {
                 self.seen.saw(Sight::ScheduleFired);
@@ -137,12 +137,19 @@ impl World {
                 self.seen.saw(Sight::NoticeDelivered);
             }
         }
+        let (newer, id) = (self.nodes[node].newer, handler.run());
+        if newer {
+            self.seen.saw(Sight::ClaimedNewer);
+        }
+        if self.versions.insert(id, newer).is_some_and(|before| before != newer) {
+            self.seen.saw(Sight::ClaimedAcross);
+        }
         self.nodes[node].handlers.insert(run, handler);
         let who = self.handler_part(node, run);
         self.later(self.now, What::Timer { who, wish: 0 });
     }
 
-    fn draw_handler(&mut self, lane: &Name, batch: Batch, pull: bool) -> Handler {
+    fn draw_handler(&mut self, node: usize, lane: &Name, batch: Batch, pull: bool) -> Handler {
         let before = self.claims_of.entry(lane.clone()).or_default();
         *before += 1;
         let key = [4, hash(lane.as_bytes()), *before];
@@ -175,7 +182,7 @@ impl World {
             source: SourceReport::Fine,
         };
         ending.carry = if carry { c.index(3) + 1 } else { 0 };
-        let lease = self.lease_of(&batch);
+        let lease = self.lease_of(node, &batch);
         let mut chance = Chance::keyed(self.plan.seed, [7, key[1], key[2]]);
         let asks = match batch.source {
             Some(_) => self.deal(&mut chance, &mut ending),
@@ -261,9 +268,9 @@ impl World {
         how
     }
 
-    fn lease_of(&self, batch: &Batch) -> u64 {
+    fn lease_of(&self, node: usize, batch: &Batch) -> u64 {
         let found = self.plan.shape.queues.iter().position(|q| q.name == batch.lane.queue);
-        let policy = &self.policies[found.unwrap_or(0)];
+        let policy = &self.policies_of(node)[found.unwrap_or(0)];
         u64::try_from(policy.run.lease.as_millis()).unwrap_or(1_000)
     }
 
@@ -318,7 +325,8 @@ impl World {
                 }
                 Act::End => return self.finish(node, run),
                 Act::Extend => {
-                    let lease = Duration::from_millis(self.lease_of(&self.nodes[node].handlers[&run].batch));
+                    let lease =
+                        Duration::from_millis(self.lease_of(node, &self.nodes[node].handlers[&run].batch));
                     Request::Extend(ExtendRequest { run_id, token, lease })
                 }
                 Act::Begin { name, once } => {
@@ -531,7 +539,7 @@ impl World {
             };
             let mut request = SettleRequest::new(run_id, token, verdict);
             let queue = self.plan.shape.queues.iter().position(|q| q.name == handler.batch.lane.queue);
-            let retry = &self.policies[queue.unwrap_or(0)].settings.retry;
+            let retry = &self.policies_of(node)[queue.unwrap_or(0)].settings.retry;
             request.delay = match verdict {
                 Verdict::Retry { after: Some(after) } => after,
                 Verdict::Release => retry.base,

@@ -14,6 +14,19 @@
 //! | `MemoryStore` with `lane.rs`, `window.rs`, `aside.rs`, `schedule.rs` | its clock, and the network before it |
 //! | the checker | handlers, senders, pullers and operators |
 //!
+//! # What happens in it
+//!
+//! | | |
+//! | --- | --- |
+//! | people | sends of all kinds, every action of an operator: pause, flush, cancel, redrive, purge, erase, edit, schedules, sources |
+//! | processes | crash, standstill with and without its clock, shutdown, restart with other settings |
+//! | network | lost questions and answers for all (`world.rs`) or for one process; for pull workers a server between them and the store that is gone for a while, and requests that are delivered twice (`network.rs`) |
+//! | store | its clock jumps or stands still, wake-ups get lost, backup and restore |
+//! | mixed versions | processes and senders with older and newer settings of the same queues work on one store, and change them forth and back (`plan/versions.rs`). What a store written by an older version looks like is a matter of its migrations and tested there |
+//!
+//! One store is simulated: a program that spreads its queues over several has one such world for each, because nothing is shared
+//! between them.
+//!
 //! # Where to start reading
 //!
 //! `plan.rs` (what a schedule is made of), `world.rs` (the queue of things to come), `node.rs` (a worker process),
@@ -27,6 +40,7 @@ mod closing;
 mod dump;
 mod governed;
 mod handler;
+mod network;
 mod node;
 mod outcome;
 mod people;

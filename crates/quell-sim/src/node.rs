@@ -22,7 +22,7 @@ use quell_core::store::Wakeups;
 use crate::call::{Reply, Request};
 use crate::clock::{Moment, OwnClock};
 use crate::handler::Handler;
-use crate::plan::{PullerPlan, WorkerPlan};
+use crate::plan::{PullerPlan, QueuePolicy, WorkerPlan};
 use crate::pull::Pulling;
 use crate::seen::Sight;
 use crate::world::{Part, What, Who, World};
@@ -38,6 +38,10 @@ pub(crate) struct Node {
     pub(crate) handlers: BTreeMap<u64, Handler>,
     /// When it is started again after a shutdown.
     down: Option<u64>,
+    /// It has the newer settings, from its next start on.
+    pub(crate) newer: bool,
+    /// It gets the other settings when it has stopped.
+    changes: bool,
 }
 
 enum Kind {
@@ -92,6 +96,8 @@ impl Node {
             up: None,
             handlers: BTreeMap::new(),
             down: None,
+            newer: false,
+            changes: false,
         }
     }
 
@@ -113,6 +119,10 @@ impl Node {
 
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self.kind, Kind::Absent)
+    }
+
+    pub(crate) fn is_puller(&self) -> bool {
+        matches!(self.kind, Kind::Puller(_))
     }
 
     /// Takes lanes of every queue and runs the shipped loop.
@@ -189,7 +199,7 @@ impl World {
             }
             Kind::Worker(plan) => plan.clone(),
         };
-        let (queues, slots) = self.queues(&plan);
+        let (queues, slots) = self.queues(node, &plan);
         let ms = Duration::from_millis;
         let settings = LoopSettings {
             concurrency: plan.concurrency,
@@ -221,13 +231,34 @@ impl World {
         self.feed_sweeper(node, SweeperInput::Timer);
     }
 
+    /// The settings that a process was started with.
+    pub(crate) fn policies_of(&self, node: usize) -> &[QueuePolicy] {
+        if self.nodes[node].newer { &self.newer } else { &self.policies }
+    }
+
+    /// The process is asked to stop and comes back with the other settings. Its runs end under those that they began with, or are
+    /// left to a process with other ones.
+    pub(crate) fn upgrade(&mut self, node: usize, down: u64) {
+        if self.nodes[node].is_absent() {
+            return;
+        }
+        self.seen.saw(if self.nodes[node].newer { Sight::Downgraded } else { Sight::Upgraded });
+        // One that is down already is changed while it is; one that still works keeps what it has until it is gone.
+        if self.nodes[node].is_up() {
+            self.nodes[node].changes = true;
+            self.shut_down(node, down, false);
+        } else {
+            self.nodes[node].newer = !self.nodes[node].newer;
+        }
+    }
+
     /// The queues that a worker takes lanes of, and the policy behind each.
-    fn queues(&self, plan: &WorkerPlan) -> (LoopQueues, Vec<usize>) {
+    fn queues(&self, node: usize, plan: &WorkerPlan) -> (LoopQueues, Vec<usize>) {
         let (mut listed, mut slots): (Vec<LoopQueue>, Vec<usize>) = (Vec::new(), Vec::new());
         for (place, queue) in self.plan.shape.queues.iter().enumerate() {
             let wanted = plan.queues.is_empty() || plan.queues.contains(&place);
             if wanted && listed.iter().all(|known| known.queue != queue.name) {
-                let (policy, concurrency) = (self.policies[place].run.clone(), plan.concurrency);
+                let (policy, concurrency) = (self.policies_of(node)[place].run.clone(), plan.concurrency);
                 listed.push(LoopQueue { queue: queue.name.clone(), policy, concurrency });
                 slots.push(place);
             }
@@ -258,6 +289,7 @@ impl World {
         one.up = None;
         one.handlers.clear();
         one.life += 1;
+        one.newer ^= std::mem::take(&mut one.changes);
         let (life, at) = (one.life, self.now + down);
         self.later(at, What::Restart { node, life });
     }
@@ -345,7 +377,8 @@ impl World {
     fn start_run(&mut self, node: usize, batch: Batch, slot: Slot, sent: Tick, first: Option<RunInput>) {
         let chance = self.chance(self.part(node, Part::Loop)).unit();
         let Some(process) = self.nodes[node].process() else { return };
-        let settings = self.policies[process.slots[slot.0]].settings.clone();
+        let place = process.slots[slot.0];
+        let settings = self.policies_of(node)[place].settings.clone();
         let Some(process) = self.nodes[node].process() else { return };
         let driver = RunDriver::new(RunTicket::of(&batch), settings, sent, chance);
         let run = process.next_run;

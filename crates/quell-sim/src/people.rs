@@ -38,6 +38,7 @@ impl World {
                         (event.window.is_some(), Sight::SendOwnWindow),
                         (event.only_if_idle, Sight::SendOnlyIfIdle),
                         (event.source.is_some(), Sight::SendOwnSource),
+                        (event.newer, Sight::SendNewer),
                     ];
                     wishes.into_iter().filter(|w| w.0).for_each(|w| self.seen.saw(w.1));
                 }
@@ -48,6 +49,7 @@ impl World {
             Item::Worker(_)
             | Item::Puller(_)
             | Item::Rule { .. }
+            | Item::Newer { .. }
             | Item::Habit { .. }
             | Item::Absent { .. } => {}
         }
@@ -63,7 +65,8 @@ impl World {
         let (lane, queue) = &self.plan.shape.lanes[plan.lane];
         let id = EventId::new(&plan.id).expect("an id of ours");
         let id = if plan.given { NewEventId::Given(id) } else { NewEventId::Made(id) };
-        let policy = self.policies[*queue].append.clone();
+        let policies = if plan.newer { &self.newer } else { &self.policies };
+        let policy = policies[*queue].append.clone();
         NewEvent {
             priority: plan.priority,
             delay: plan.delay.map(Duration::from_millis),

@@ -15,8 +15,10 @@ use quell_core::window::WindowPolicy;
 
 mod draw;
 mod items;
+mod network;
 mod policy;
 mod sources;
+mod versions;
 
 pub use policy::QueuePolicy;
 
@@ -71,6 +73,11 @@ pub enum Item {
     Worker(WorkerPlan),
     Puller(PullerPlan),
     Rule {
+        queue: usize,
+        rule: Rule,
+    },
+    /// What a queue is by the newer settings, which some of the processes have.
+    Newer {
         queue: usize,
         rule: Rule,
     },
@@ -263,6 +270,8 @@ pub struct EventPlan {
     pub only_if_idle: bool,
     /// Its own source in place of its queue's.
     pub source: Option<usize>,
+    /// Its sender has the newer settings.
+    pub newer: bool,
 }
 
 /// What an operator does.
@@ -364,6 +373,26 @@ pub enum Fault {
     },
     Backup,
     Restore,
+    /// Nothing goes between one process and the store, or only its answers are lost.
+    Cut {
+        node: usize,
+        length: u64,
+        answers_only: bool,
+    },
+    /// The server between pull workers and the store is gone, and with it every answer that was on its way.
+    ServerGone {
+        length: u64,
+    },
+    /// Requests of pull workers are delivered twice: somebody on the way repeats what was not answered at once.
+    Echo {
+        length: u64,
+        percent: u64,
+    },
+    /// Asked to stop, and started again with the other settings: the newer ones, or the older ones again.
+    Upgrade {
+        node: usize,
+        down: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -395,7 +424,12 @@ impl Plan {
     }
 
     pub fn policies(&self) -> Vec<QueuePolicy> {
-        policy::of(self)
+        policy::of(self, false)
+    }
+
+    /// By the newer settings; the same where the plan has none.
+    pub fn newer_policies(&self) -> Vec<QueuePolicy> {
+        policy::of(self, true)
     }
 }
 
@@ -413,6 +447,9 @@ impl fmt::Display for Item {
                     if let Some(window) = e.window {
                         write!(f, " window {window:?}")?;
                     }
+                    if e.newer {
+                        write!(f, " by the newer settings")?;
+                    }
                     write!(f, "]")?;
                 }
                 Ok(())
@@ -422,6 +459,7 @@ impl fmt::Display for Item {
             Item::Worker(w) => write!(f, "          worker {w:?}"),
             Item::Puller(p) => write!(f, "          puller {p:?}"),
             Item::Rule { queue, rule } => write!(f, "          queue {queue}: {rule:?}"),
+            Item::Newer { queue, rule } => write!(f, "          queue {queue}, newer settings: {rule:?}"),
             Item::Habit { habit, percent } => write!(f, "          handlers: {percent} % {habit:?}"),
             Item::Absent { .. } => Ok(()),
         }

@@ -43,7 +43,7 @@ impl World {
         let mut chance = self.chance(who);
         let busy = self.nodes[node].handlers.len();
         let mut queues: Vec<ClaimQueue> = Vec::new();
-        for (shape, policy) in self.plan.shape.queues.iter().zip(&self.policies) {
+        for (shape, policy) in self.plan.shape.queues.iter().zip(self.policies_of(node)) {
             if queues.iter().all(|q| q.queue != shape.name) {
                 queues.push(ClaimQueue::new(shape.name.clone(), policy.run.clone(), 8));
             }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use quell_check::history::{Name, Op};
+use quell_core::batch::RunId;
 use quell_core::error::ErrorKind;
 use quell_core::memory::Snapshot;
 use quell_core::store::{Control, ControlAction};
@@ -17,6 +18,7 @@ use crate::call::{MakeStore, Reply, Request, Subject};
 use crate::chance::Chance;
 use crate::clock::{Moment, StoreClock, StoreTime};
 use crate::handler::Handler;
+use crate::network::{Network, Way};
 use crate::node::Node;
 use crate::plan::{Fault, Habit, Item, Plan, QueuePolicy, Trouble};
 use crate::record::{NOBODY, Recorder};
@@ -32,6 +34,8 @@ pub(crate) enum Who {
     Part { node: usize, life: u32, part: Part },
     /// The operator who puts things right in the end.
     Closing,
+    /// A request of this process that somebody on the way has repeated: nobody waits for its answer.
+    Echo { node: usize },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +151,8 @@ struct Weather {
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) policies: Vec<QueuePolicy>,
+    /// By the newer settings, which some processes have.
+    pub(crate) newer: Vec<QueuePolicy>,
     pub(crate) now: Moment,
     pub(crate) store: Arc<dyn Subject>,
     pub(crate) clock: Arc<StoreClock>,
@@ -169,16 +175,19 @@ pub(crate) struct World {
     drawn: Vec<u64>,
     weather: Vec<Weather>,
     deaf_until: Moment,
+    network: Network,
     backups: Vec<(Name, Snapshot)>,
     habits: [u64; Habit::ALL.len()],
     /// How often each lane was handed to a handler.
     pub(crate) claims_of: BTreeMap<Name, u64>,
+    /// Whether the last attempt of a run was under the newer settings.
+    pub(crate) versions: BTreeMap<RunId, bool>,
 }
 
 impl World {
     pub(crate) fn new(plan: Plan, make: &MakeStore) -> World {
         let clock = Arc::new(StoreClock::new());
-        let policies = plan.policies();
+        let (policies, newer) = (plan.policies(), plan.newer_policies());
         let mut habits = [0; Habit::ALL.len()];
         for item in &plan.items {
             if let Item::Habit { habit, percent } = item {
@@ -188,6 +197,7 @@ impl World {
         let items = plan.items.len();
         let mut world = World {
             policies,
+            newer,
             now: 0,
             store: make(clock.clone()),
             clock,
@@ -209,9 +219,11 @@ impl World {
             drawn: vec![0; 64],
             weather: Vec::new(),
             deaf_until: 0,
+            network: Network::default(),
             backups: Vec::new(),
             habits,
             claims_of: BTreeMap::new(),
+            versions: BTreeMap::new(),
             plan,
         };
         world.begin();
@@ -224,8 +236,12 @@ impl World {
         for (lane, queue) in &self.plan.shape.lanes {
             self.recorder.know(lane, self.policies[*queue].append.source.as_ref());
         }
-        for policy in &self.policies {
+        for (policy, newer) in self.policies.iter().zip(&self.newer) {
             self.recorder.fact(NOBODY, Op::Policy(Box::new(policy.check.clone())));
+            // With two policies the checker asks only what holds under any.
+            if newer.check != policy.check {
+                self.recorder.fact(NOBODY, Op::Policy(Box::new(newer.check.clone())));
+            }
         }
         for source in 0..self.plan.shape.sources.len() {
             let (action, told) = self.declare(source, None);
@@ -248,7 +264,7 @@ impl World {
                     }
                     continue;
                 }
-                Item::Rule { .. } | Item::Habit { .. } => continue,
+                Item::Rule { .. } | Item::Newer { .. } | Item::Habit { .. } => continue,
                 Item::Send { at, .. } | Item::Hand { at, .. } | Item::Fault { at, .. } => *at,
             };
             self.later(at.min(last), What::Item(place));
@@ -336,6 +352,8 @@ impl World {
             Who::Part { node, .. } => 1 + node as u64,
             Who::Item(item) => 100 + item as u64,
             Who::Closing => 99,
+            // A stream and a process of its own: it is asked while its process asks something else.
+            Who::Echo { node } => 50 + node as u64,
         }
     }
 
@@ -357,6 +375,14 @@ impl World {
 
     /// Sends a question on its way.
     pub(crate) fn ask(&mut self, who: Who, request: Request) {
+        if let Some(echo) = self.echo(who) {
+            self.seen.saw(Sight::Echoed);
+            self.send_out(echo, request.clone());
+        }
+        self.send_out(who, request);
+    }
+
+    fn send_out(&mut self, who: Who, request: Request) {
         let process = Self::process(who);
         let place = self.recorder.records.len();
         let number = self.recorder.asked(process, &request);
@@ -377,6 +403,17 @@ impl World {
                     back += chance.below(600);
                 }
             }
+        }
+        match self.network.way(who, self.now, &self.nodes) {
+            Way::Open => {}
+            Way::Refused => refused = true,
+            Way::Lost => lost_before = true,
+            Way::AnswerLost => lost_after = true,
+        }
+        if matches!(who, Who::Echo { .. }) {
+            // Later than the first one, as a repetition is, and answered to nobody.
+            there += 5 + chance.below(400);
+            lost_after = true;
         }
         let id = self.calls.len();
         let reply = if refused {
@@ -462,7 +499,7 @@ impl World {
         self.recorder.answered(process, number, at, &reply);
         match who {
             Who::Item(item) => self.item_answered(item, reply),
-            Who::Closing => {}
+            Who::Closing | Who::Echo { .. } => {}
             Who::Part { node, part, .. } => self.part_answered(node, part, reply),
         }
     }
@@ -491,6 +528,17 @@ impl World {
                 }
                 self.weather.push(Weather { item, kind, percent, until });
             }
+            Fault::Cut { node, length, answers_only } => {
+                self.seen.saw(if answers_only { Sight::AnswersCut } else { Sight::Cut });
+                self.network.cut(node, self.now + length, answers_only);
+            }
+            Fault::ServerGone { length } => {
+                self.seen.saw(Sight::ServerGone);
+                self.network.lose_server(self.now + length);
+                self.lose_answers();
+            }
+            Fault::Echo { length, percent } => self.network.repeat(item, self.now + length, percent),
+            Fault::Upgrade { node, down } => self.upgrade(node, down),
             Fault::Deafness { length } => self.deaf_until = self.now + length,
             Fault::Backup => {
                 let name = Name::from(format!("b{}", self.backups.len()));
@@ -507,9 +555,39 @@ impl World {
         }
     }
 
+    /// The server is gone: what it had passed on happens, and its pull workers never hear of it.
+    fn lose_answers(&mut self) {
+        for call in &mut self.calls {
+            let Who::Part { node, .. } = call.who else { continue };
+            if !self.nodes[node].is_puller() {
+                continue;
+            }
+            if let Some(reply) = &mut call.reply {
+                self.seen.saw(Sight::ServerGoneInCall);
+                *reply = reply.lost();
+            } else if call.request.is_some() {
+                self.seen.saw(Sight::ServerGoneInCall);
+                call.lost_after = true;
+            }
+        }
+    }
+
+    /// Whether this request is repeated on its way.
+    fn echo(&mut self, who: Who) -> Option<Who> {
+        let Who::Part { node, .. } = who else { return None };
+        let (item, percent) = self.network.repeats(self.now)?;
+        if !self.nodes[node].is_puller() {
+            return None;
+        }
+        let draws = self.calls.len() as u64;
+        let repeated = Chance::keyed(self.plan.seed, [10, item as u64, draws]).percent(percent);
+        repeated.then_some(Who::Echo { node })
+    }
+
     /// The network and the clocks are well again.
     pub(crate) fn clear_weather(&mut self) {
         self.weather.clear();
+        self.network = Network::default();
         self.deaf_until = 0;
         self.time.heal();
     }

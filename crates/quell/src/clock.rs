@@ -68,17 +68,30 @@ impl Time for RealTime {
 
 /// A wall clock that follows the runtime's clock, so that under paused time all clocks of a test agree. Also serves as
 /// the clock of a memory store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SteppedTime {
     ticks: RealTime,
+    start: Timestamp,
 }
 
 impl SteppedTime {
-    const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+    /// Where it starts unless somebody says otherwise: 2023-11-14T22:13:20Z.
+    pub const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
     /// Starts at a fixed moment of the wall clock, the same in every test.
     pub fn new() -> Self {
-        SteppedTime::default()
+        SteppedTime::starting_at(Self::START)
+    }
+
+    /// Starts at this moment of the wall clock.
+    pub fn starting_at(start: Timestamp) -> Self {
+        SteppedTime { ticks: RealTime::new(), start }
+    }
+}
+
+impl Default for SteppedTime {
+    fn default() -> Self {
+        SteppedTime::new()
     }
 }
 
@@ -88,7 +101,7 @@ impl Time for SteppedTime {
     }
 
     fn wall(&self) -> Timestamp {
-        Self::START.after(Duration::from_millis(self.tick().as_millis()))
+        self.start.after(Duration::from_millis(self.tick().as_millis()))
     }
 }
 

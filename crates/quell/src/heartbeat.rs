@@ -99,6 +99,7 @@ impl Heartbeats {
                         None => alarm.clear(),
                     }
                     tokio::select! {
+                        biased;
                         () = alarm.rung() => {}
                         () = self.sooner.notified() => {}
                     }

@@ -32,6 +32,7 @@
 //! | `postgres`, `redis` | the stores for many machines |
 //! | `http` | outgoing HTTP: the handler `http`, notices to a URL, the client of [`fetch`] that sources govern |
 //! | `schema` | shapes for OpenAPI documents |
+//! | `testing` | unit tests of handlers and settings under a virtual clock: `quell::testing`; for `[dev-dependencies]` |
 //!
 //! Without a store of its own (`default-features = false`) a program can still bring one: [`Quell::with_store`]. A URL whose store is
 //! not built in is refused with the name of the feature ([`OpenError::NotBuiltIn`]).
@@ -71,6 +72,8 @@ mod sources;
 pub mod spans;
 pub mod steps;
 pub mod template;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tokens;
 mod trace;
 mod trail;

@@ -44,6 +44,7 @@ pub(crate) async fn all(engine: Engine) {
             tokio::join!(retention(engine.clone()), sources(engine.clone()), schedules(engine.clone()));
         };
         tokio::select! {
+            biased;
             () = upkeep => {}
             () = changes.next() => {}
         }

@@ -95,6 +95,7 @@ pub(crate) async fn tell(
             tracing::debug!(%error, "a worker could not tell of itself");
         }
         tokio::select! {
+            biased;
             () = clock::sleep(pause) => {}
             Ok(()) = told.changed() => {}
         }

@@ -454,12 +454,20 @@ impl Performer {
 
     /// Something happened in the store: perhaps a running handler was interrupted or cancelled.
     fn look(&mut self) {
-        for live in self.live.values() {
-            live.running.step(&self.around.heartbeats, RunInput::Look);
-            live.running.watch(&self.around.heartbeats);
+        for running in self.in_order() {
+            running.step(&self.around.heartbeats, RunInput::Look);
+            running.watch(&self.around.heartbeats);
         }
         self.looks = false;
         self.look_alarm.set(self.around.heartbeats.now().after(LOOK_EVERY));
+    }
+
+    /// The runs under way, oldest first: a map has them in another order in every process, and what is done to them would not be
+    /// repeatable in a test.
+    fn in_order(&self) -> Vec<Arc<Running>> {
+        let mut runs: Vec<_> = self.live.values().map(|live| live.running.clone()).collect();
+        runs.sort_unstable_by_key(|running| running.number());
+        runs
     }
 
     fn feed(&mut self, input: LoopInput) {
@@ -507,9 +515,9 @@ impl Performer {
             LoopEffect::WakeAt(at) => self.alarm.set(at),
             LoopEffect::StopRuns { finish_by } => {
                 self.around.stopping.cancel();
-                for live in self.live.values() {
-                    live.running.step(&self.around.heartbeats, RunInput::Shutdown { finish_by });
-                    live.running.watch(&self.around.heartbeats);
+                for running in self.in_order() {
+                    running.step(&self.around.heartbeats, RunInput::Shutdown { finish_by });
+                    running.watch(&self.around.heartbeats);
                 }
             }
             LoopEffect::AbandonRuns => {

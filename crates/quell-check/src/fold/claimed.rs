@@ -123,7 +123,11 @@ impl<'a> Fold<'_, 'a> {
         if let Some(mine) = mine.filter(|run| run.kind == Kind::Half) {
             let earlier = lane.waiting.iter().find(|other| {
                 let run = &self.runs[*other];
-                run.kind == Kind::Half && run.root == mine.root && self.lowest(run) < self.lowest(mine)
+                // Of a half whose events were erased, and whose arrival nobody saw, the place is not known.
+                run.kind == Kind::Half
+                    && run.root == mine.root
+                    && !run.batch.is_empty()
+                    && self.lowest(run) < self.lowest(mine)
             });
             if let Some(other) = earlier {
                 let what = format!("half {number} was claimed before {other}");

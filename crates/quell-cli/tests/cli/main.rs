@@ -27,6 +27,7 @@ mod reloading;
 mod schedules;
 mod sending;
 mod serving;
+mod simulating;
 mod sources;
 mod stopping;
 mod stores;

@@ -110,3 +110,15 @@ fn priority_overtakes_by_thirty_seconds_a_level() {
     assert!(rank(at(60_000), 5) < rank(at(31_000), 4));
     assert!(rank(at(61_001), 5) > rank(at(31_000), 4));
 }
+
+#[test]
+fn a_run_that_was_put_back_gets_its_attempt_also_from_settings_with_fewer() {
+    let mut lane = claimed(RunRules::default());
+    lane.settle(at(1_500), 7, 10, &Settlement::of(Verdict::Retry { after: None }), None).unwrap();
+    let fewer = RunPolicy { max_attempts: 1, ..(*policy(RunRules::default())).clone() };
+    lane.claim(at(60_000), &Claimer { policy: fewer.into(), ..claimer(11, RunRules::default()) });
+    let run = lane.current.as_ref().unwrap();
+    assert_eq!((run.attempt(), run.max_attempts), (2, 2), "and it is told that this is the last one");
+    let again = Settlement::of(Verdict::Retry { after: None });
+    assert_eq!(lane.settle(at(60_500), 7, 11, &again, None).unwrap().made.change, Change::Exhausted);
+}

@@ -10,7 +10,7 @@ use quell_core::lane::{DuringRun, OnFailed};
 use quell_core::window::WindowPolicy;
 
 use super::items::Items;
-use super::{Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan, sources};
+use super::{Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan, network, sources, versions};
 use crate::chance::Chance;
 
 const QUEUES: [&str; 2] = ["chat", "jobs"];
@@ -44,6 +44,8 @@ pub(super) fn plan(seed: u64) -> Plan {
     more.faults();
     items.append(&mut more.items);
     sources::add(seed, &mut shape, &mut items);
+    versions::add(seed, &shape, nodes, &mut items);
+    network::add(seed, &shape, &mut items);
     Plan { seed, shape, items }
 }
 
@@ -96,7 +98,7 @@ fn worker(c: &mut Chance, queues: usize, all: bool) -> WorkerPlan {
     }
 }
 
-fn rules(c: &mut Chance, queue: usize, items: &mut Vec<Item>) {
+pub(super) fn rules(c: &mut Chance, queue: usize, items: &mut Vec<Item>) {
     let mut add = |rule| items.push(Item::Rule { queue, rule });
     if c.percent(60) {
         add(Rule::Window(window(c)));

@@ -107,6 +107,7 @@ impl<'a> Items<'a> {
             },
             only_if_idle: self.c.percent(wishes.idle),
             source: None,
+            newer: false,
         };
         // The same canary is the same payload, size and all.
         let padding = self.planned.iter().find(|e| e.canary == event.canary).map(|e| e.padding);

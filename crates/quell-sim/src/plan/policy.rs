@@ -32,13 +32,16 @@ struct Parts {
     notify: Option<bool>,
 }
 
-pub(super) fn of(plan: &Plan) -> Vec<QueuePolicy> {
+pub(super) fn of(plan: &Plan, newer: bool) -> Vec<QueuePolicy> {
     let mut all: Vec<Parts> = plan.shape.queues.iter().map(|_| plain()).collect();
     for item in &plan.items {
-        if let Item::Rule { queue, rule } = item
-            && let Some(parts) = all.get_mut(*queue)
-        {
-            parts.apply(*rule, &plan.shape);
+        let (queue, rule) = match item {
+            Item::Rule { queue, rule } => (*queue, *rule),
+            Item::Newer { queue, rule } if newer => (*queue, *rule),
+            _ => continue,
+        };
+        if let Some(parts) = all.get_mut(queue) {
+            parts.apply(rule, &plan.shape);
         }
     }
     // A queue of another tenant with the same name has the same settings.
