@@ -63,6 +63,10 @@ changes! {
     ScheduleRemoved "schedule_removed"
     ProbeFaulted "probe_faulted"
     Starved "starved"
+    SourceEnabled "source_enabled"
+    SourceDisabled "source_disabled"
+    SourceReset "source_reset"
+    SourceReleased "source_released"
 }
 
 impl Change {
@@ -104,7 +108,11 @@ impl Change {
                 | Change::Erased
                 | Change::DuplicateDropped
                 | Change::SchedulePut
-                | Change::ScheduleRemoved,
+                | Change::ScheduleRemoved
+                | Change::SourceEnabled
+                | Change::SourceDisabled
+                | Change::SourceReset
+                | Change::SourceReleased,
                 None,
                 None,
             ) => true,

@@ -143,6 +143,8 @@ pub(crate) async fn known_if_empty<T>(
     page: &Page<T>,
 ) -> Result<(), Failure> {
     match queue {
+        // Nothing has been done to a source yet.
+        Some(queue) if queue.is_of_sources() => Ok(()),
         Some(queue) if page.items.is_empty() && page.next.is_none() => known_queue(engine, queue).await,
         _ => Ok(()),
     }

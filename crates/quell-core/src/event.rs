@@ -110,6 +110,20 @@ text_type!(
     check_event_id
 );
 
+impl QueueName {
+    /// The queue under which the trail tells what operators did to sources, with the source's name as the key. A record
+    /// stands under a queue and a key, and sources belong to none. No event can be sent to it, and no listing of queues
+    /// shows it.
+    pub fn of_sources() -> Self {
+        QueueName(Arc::from("quell.sources"))
+    }
+
+    /// Whether it is [`QueueName::of_sources`].
+    pub fn is_of_sources(&self) -> bool {
+        *self == QueueName::of_sources()
+    }
+}
+
 impl Tenant {
     /// The tenant of those who have none.
     pub fn none() -> Self {

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use crate::attempt::ReportedAttempt;
 use crate::audit::AuditRecord;
 use crate::batch::RunId;
 use crate::clock::Timestamp;
@@ -667,6 +668,8 @@ pub struct RunDetail {
     pub list: Vec<Event>,
     /// What its steps have stored.
     pub steps: Vec<StepRow>,
+    /// What its latest attempts asked and were answered, in their order.
+    pub reports: Vec<ReportedAttempt>,
     /// Its life, newest first.
     pub audit: Vec<AuditRecord>,
 }

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod aside;
+pub mod attempt;
 pub mod audit;
 pub mod batch;
 pub mod clock;

@@ -72,7 +72,7 @@ impl fmt::Display for RunState {
     }
 }
 
-/// What happened to a run, or to a lane or queue by an operator's hand. The order is part of the file format: new ones
+/// What happened to a run, or to a lane, a queue or a source by an operator's hand. The order is part of the file format: new ones
 /// only at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -152,11 +152,19 @@ pub enum Change {
     ProbeFaulted,
     /// The holder handed it back because its source had no token for it; the attempt was refunded.
     Starved,
+    /// An operator lets the keys of a source go.
+    SourceEnabled,
+    /// An operator holds the keys of a source.
+    SourceDisabled,
+    /// An operator closed the breaker of a source, filled its bucket and forgot its answers.
+    SourceReset,
+    /// An operator lets the keys of a source that is not declared any more go ungoverned.
+    SourceReleased,
 }
 
 impl Change {
     /// All of them.
-    pub const ALL: [Change; 37] = [
+    pub const ALL: [Change; 41] = [
         Change::Claimed,
         Change::Succeeded,
         Change::Retried,
@@ -194,6 +202,10 @@ impl Change {
         Change::ScheduleRemoved,
         Change::ProbeFaulted,
         Change::Starved,
+        Change::SourceEnabled,
+        Change::SourceDisabled,
+        Change::SourceReset,
+        Change::SourceReleased,
     ];
 
     /// The word in JSON and in the database.
@@ -236,6 +248,10 @@ impl Change {
             Change::ScheduleRemoved => "schedule_removed",
             Change::ProbeFaulted => "probe_faulted",
             Change::Starved => "starved",
+            Change::SourceEnabled => "source_enabled",
+            Change::SourceDisabled => "source_disabled",
+            Change::SourceReset => "source_reset",
+            Change::SourceReleased => "source_released",
         }
     }
 }

@@ -63,6 +63,12 @@ pub const REFUNDS_MAX: u32 = 10;
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What is kept of an error text or of the tail of a child's stderr.
 pub const ERROR_BYTES_MAX: usize = 4 * 1024;
+/// What is kept of an answer, of stderr and of an error for each attempt; the error of the last one is kept longer.
+pub const REPORT_TEXT_BYTES_MAX: usize = 2 * 1024;
+/// Method and URL, or the name of a program.
+pub const REPORT_REQUEST_BYTES_MAX: usize = 512;
+/// Attempts of a run whose reports are kept, the latest: all of them together stay smaller than one step may be.
+pub const REPORTS_MAX: u32 = 20;
 /// A result is a small JSON for whoever waits for it, not a document store.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// Named numbers a handler may report.
@@ -198,4 +204,7 @@ const _: () = {
     assert!(BATCH_EVENTS_DEFAULT <= BATCH_EVENTS_MAX);
     assert!(BATCH_BYTES_DEFAULT <= BATCH_BYTES_MAX);
     assert!(LANE_EVENTS_DEFAULT <= LANE_EVENTS_MAX);
+    assert!(
+        REPORTS_MAX as usize * (3 * REPORT_TEXT_BYTES_MAX + REPORT_REQUEST_BYTES_MAX) <= STEP_VALUE_BYTES_MAX
+    );
 };

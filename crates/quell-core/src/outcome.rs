@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::AttemptReport;
 use crate::event::NewEvent;
 use crate::limits;
 use crate::source::{SourceFault, SourceReport};
@@ -105,6 +106,8 @@ pub struct Outcome {
     pub events: Vec<NewEvent>,
     /// What the attempt has shown of the run's source.
     pub source: SourceReport,
+    /// What was asked and answered, for people who look at the attempt.
+    pub report: Option<Box<AttemptReport>>,
 }
 
 impl Outcome {
@@ -118,6 +121,7 @@ impl Outcome {
             if_head: None,
             events: Vec::new(),
             source: SourceReport::default(),
+            report: None,
         }
     }
 
@@ -199,6 +203,13 @@ impl Outcome {
     #[must_use]
     pub fn with_usage(mut self, name: impl Into<String>, amount: f64) -> Self {
         self.usage.insert(name.into(), amount);
+        self
+    }
+
+    /// What this attempt asked and was answered; kept for the latest attempts of a run and shown with it.
+    #[must_use]
+    pub fn with_report(mut self, report: AttemptReport) -> Self {
+        self.report = Some(Box::new(report));
         self
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::attempt::AttemptReport;
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, StoreError, StoreResult};
@@ -451,6 +452,8 @@ pub struct SettleRequest {
     pub events: Vec<NewEvent>,
     /// What the attempt has shown of the run's source.
     pub source: SourceReport,
+    /// What was asked and answered. Kept with the error for the latest attempts of the run (`attempt.rs`).
+    pub report: Option<Box<AttemptReport>>,
 }
 
 impl SettleRequest {
@@ -467,6 +470,7 @@ impl SettleRequest {
             if_head: None,
             events: Vec::new(),
             source: SourceReport::default(),
+            report: None,
         }
     }
 
@@ -480,7 +484,8 @@ impl SettleRequest {
         retries: u32,
         chance: f64,
     ) -> Self {
-        let Outcome { verdict, error, result, usage, if_head, events, source } = outcome.bounded();
+        let Outcome { verdict, error, result, usage, if_head, events, source, report: told } =
+            outcome.bounded();
         let (verdict, delay) = match verdict {
             Verdict::Retry { after: Some(after) } => {
                 let after = after.min(limits::RETRY_AFTER_MAX);
@@ -494,14 +499,21 @@ impl SettleRequest {
             Verdict::Succeeded | Verdict::Failed => (verdict, Duration::ZERO),
         };
         let asked = SettleRequest::new(run_id, token, verdict);
-        let report = SettleRequest { delay, error, result, usage, if_head, events, source, ..asked };
+        let report =
+            SettleRequest { delay, error, result, usage, if_head, events, source, report: told, ..asked };
         // Trying again would carry the same: nothing of it can be stored, and dropping it would lose work in silence.
         match report.check() {
             Ok(()) => report,
             Err(problem) => {
                 let text = format!("the outcome carries events that cannot be stored: {}", problem.detail);
                 let failed = SettleRequest::new(run_id, token, Verdict::Failed);
-                SettleRequest { error: Some(text), usage: report.usage, source, ..failed }
+                SettleRequest {
+                    error: Some(text),
+                    usage: report.usage,
+                    source,
+                    report: report.report,
+                    ..failed
+                }
             }
         }
     }
@@ -623,6 +635,14 @@ pub struct SourceScope {
     pub tenant: Tenant,
     /// By which queues and events name it.
     pub name: SourceName,
+}
+
+impl SourceScope {
+    /// Under which the trail tells what is done to it.
+    pub fn trail(&self) -> LaneKey {
+        let key = Key::new(self.name.as_str()).expect("the name of a source is a key");
+        LaneKey { tenant: self.tenant.clone(), queue: QueueName::of_sources(), key }
+    }
 }
 
 /// Which events go back, and where.
@@ -776,6 +796,11 @@ fn check_events(events: &[NewEvent]) -> StoreResult<()> {
     let limit = |detail: String| Err(StoreError::new(ErrorKind::Limit, detail));
     if let Some(problem) = events.iter().find_map(|event| event.opens().check().err()) {
         return Err(StoreError::new(ErrorKind::Invalid, problem.to_string()));
+    }
+    if let Some(event) = events.iter().find(|event| event.lane.queue.is_of_sources()) {
+        let queue = &event.lane.queue;
+        let text = format!("the queue {queue} is kept for what is recorded of sources: choose another name");
+        return Err(StoreError::new(ErrorKind::Invalid, text));
     }
     let mut total = 0;
     for (index, event) in events.iter().enumerate() {

@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::aside::{self, Aside};
+use crate::attempt;
 use crate::audit::{AuditRecord, Move};
 use crate::batch::{Batch, RunId, WorkerId};
 use crate::clock::Timestamp;
@@ -520,7 +521,8 @@ impl WorkingSet {
         let (run_id, token) = (request.run_id, request.token);
         let lost = || StoreError::lost_lease(run_id, token);
         let holder = self.lane_of(run_id.lane).and_then(|(_, l)| l.lane.holder(run_id.number, token));
-        let (source, probe) = holder.map_or((None, false), |run| (run.source, run.probe));
+        let (source, probe, claims) =
+            holder.map_or((None, false, 0), |run| (run.source, run.probe, run.claims));
         let governs = source.and_then(|id| self.sources.get(&id));
         let refund = governs.is_some_and(|s| s.refunds(now, run_id, token, probe, request.source));
         let end = request.settlement(refund);
@@ -529,7 +531,7 @@ impl WorkingSet {
         let settled = match self.lane_of(run_id.lane) {
             Some((key, l)) => {
                 now = now.max(l.lane.updated_at);
-                let step = l.lane.settle(now, run_id.number, token, &end, request.error);
+                let step = l.lane.settle(now, run_id.number, token, &end, request.error.clone());
                 step.map(|step| (key.clone(), step))
             }
             None => Err(lane::NotHolder),
@@ -538,6 +540,9 @@ impl WorkingSet {
             Ok((key, step)) => {
                 let (change, next_at) = (step.made.change, step.made.next_at);
                 let state = step.made.to.expect("a settlement names a state");
+                if let Some(row) = attempt::row(now, claims, &request) {
+                    self.steps.insert((run_id, row.revision, row.name.clone()), row);
+                }
                 let report = Report { result: request.result, usage: request.usage };
                 let ended = step.finished.is_some() && !step.split;
                 self.apply(now, &key, step, report, None);

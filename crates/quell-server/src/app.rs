@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quell::Engine;
 use quell::quell_core::clock::Timestamp;
+use quell::quell_core::error::StoreResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::TokenBook;
@@ -59,6 +60,11 @@ impl App {
             reload,
             stop,
         }
+    }
+
+    /// The store's clock, for pages.
+    pub(crate) async fn now(&self) -> StoreResult<Timestamp> {
+        self.watch.now(&self.engine).await
     }
 
     /// The host's wall clock, for what is not the store's business: tokens and logins.

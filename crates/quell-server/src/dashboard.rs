@@ -10,6 +10,7 @@
 //! things went.
 
 mod assets;
+mod attempts;
 mod audit;
 mod bulk;
 mod commands;

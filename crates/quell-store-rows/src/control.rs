@@ -6,7 +6,7 @@ use quell_core::batch::RunId;
 use quell_core::event::{EventId, LaneKey, SourceName};
 use quell_core::source::Source;
 use quell_core::store::{
-    Control, ControlAction, Controlled, Purge, PurgeWhat, Redrive, RedriveTo, SourceScope, too_many_sources,
+    Control, ControlAction, Controlled, Purge, PurgeWhat, Redrive, RedriveTo, too_many_sources,
 };
 use quell_core::{limits, working_set::LaneSums};
 
@@ -31,12 +31,17 @@ pub(crate) async fn control(backend: &dyn Backend, request: &Control) -> RowsRes
         ControlAction::PutSchedule(_) | ControlAction::RemoveSchedule { .. } => {
             work.find(&Want { schedules: true, ..Want::default() }, 16).await?;
         }
-        ControlAction::PutSource { name, .. }
-        | ControlAction::RemoveSource { name }
-        | ControlAction::EnableSource(SourceScope { name, .. })
-        | ControlAction::DisableSource(SourceScope { name, .. })
-        | ControlAction::ReleaseSource(SourceScope { name, .. })
-        | ControlAction::ResetSource(SourceScope { name, .. }) => read_source(&mut work, name).await?,
+        ControlAction::PutSource { name, .. } | ControlAction::RemoveSource { name } => {
+            read_source(&mut work, name).await?;
+        }
+        ControlAction::EnableSource(scope)
+        | ControlAction::DisableSource(scope)
+        | ControlAction::ReleaseSource(scope)
+        | ControlAction::ResetSource(scope) => {
+            // Lanes are locked before sources, everywhere.
+            lock(&mut work, &scope.trail()).await?;
+            read_source(&mut work, &scope.name).await?;
+        }
         ControlAction::Redrive(redrive) => read_run(&mut work, redrive).await?,
         ControlAction::Purge(purge) => read_purgeable(&mut work, purge).await?,
         ControlAction::EraseLane(key) => return erase_lane(backend, work, &request.actor, key).await,

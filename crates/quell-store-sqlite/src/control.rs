@@ -54,7 +54,7 @@ pub(crate) fn control(tx: &mut Tx<'_, '_>, request: &Control) -> StoreResult<Con
 }
 
 /// A lane as an operator names it, after everything pending is written.
-fn find_lane(tx: &mut Tx<'_, '_>, key: &LaneKey) -> rusqlite::Result<Option<LaneRow>> {
+pub(crate) fn find_lane(tx: &mut Tx<'_, '_>, key: &LaneKey) -> rusqlite::Result<Option<LaneRow>> {
     match tx.find_queue(&key.tenant, &key.queue)? {
         Some(queue) => tx.lane_by_key(queue, key.key.as_str()),
         None => Ok(None),
@@ -84,7 +84,7 @@ fn change_lane(
     Ok(true)
 }
 
-fn new_lane(tx: &mut Tx<'_, '_>, key: &LaneKey) -> rusqlite::Result<LaneRow> {
+pub(crate) fn new_lane(tx: &mut Tx<'_, '_>, key: &LaneKey) -> rusqlite::Result<LaneRow> {
     let queue = tx.queue_id(&key.tenant, &key.queue)?;
     let row = LaneRow::new(Lane::new(tx.fresh(), tx.now), queue, key.key.as_str());
     let entry = (queue, key.key.as_str().to_owned());

@@ -560,6 +560,10 @@ mod tests {
             "schedule_removed",
             "probe_faulted",
             "starved",
+            "source_enabled",
+            "source_disabled",
+            "source_reset",
+            "source_released",
         ];
         assert_eq!(changes, expected);
     }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use quell_core::aside::{carried, notice};
+use quell_core::attempt;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
@@ -26,6 +27,7 @@ use crate::rows::{
     self, LaneRow, at, extra_value, flags, maybe_at, maybe_source, maybe_text, number, small, source_code,
     state_code, time,
 };
+use crate::step::put_step;
 use crate::tx::{QueueRow, Tx};
 
 pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResult<Settled> {
@@ -38,7 +40,8 @@ pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResul
     // An erased lane is gone, but what its holders have said is still on record.
     let row = tx.lane(run.lane).map_err(|e| not_done(&e))?;
     let holder = row.as_ref().and_then(|row| row.lane.holder(run.number, token));
-    let (source, probe) = holder.map_or((None, false), |held| (held.source, held.probe));
+    let (source, probe, claims) =
+        holder.map_or((None, false, 0), |held| (held.source, held.probe, held.claims));
     let now = tx.now;
     let governs = source.map(|id| tx.source(id)).transpose().map_err(|e| not_done(&e))?.flatten();
     let refund = governs.is_some_and(|source| source.refunds(now, run, token, probe, request.source));
@@ -48,7 +51,11 @@ pub(crate) fn settle(tx: &mut Tx<'_, '_>, request: &SettleRequest) -> StoreResul
         Ok((row, step))
     });
     match ended {
-        Ok((mut row, step)) => settled(tx, &mut row, step, source, request).map_err(|e| not_done(&e)),
+        Ok((mut row, step)) => {
+            let kept = attempt::row(now, claims, request);
+            let written = kept.map_or(Ok(()), |kept| put_step(tx, run, &kept));
+            written.and_then(|()| settled(tx, &mut row, step, source, request)).map_err(|e| not_done(&e))
+        }
         Err(NotHolder) => {
             let before = settled_before(tx, run, token).map_err(|e| not_done(&e))?;
             let Before { change, state, next_at, verdict } = before.ok_or_else(lost)?;

@@ -7,17 +7,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use quell_core::audit::AuditRecord;
 use quell_core::clock::Timestamp;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, NewEvent, SourceName, Tenant};
-use quell_core::limits;
 use quell_core::source::{Because, CacheRow, Declaration, Readiness, Source, SourceId, SourceRules};
 use quell_core::store::{Control, ControlAction, Controlled, SourceAnswer, SourceRequest, unknown_source};
 use quell_core::working_set::{Inhabited, Numbers, WorkingSet};
+use quell_core::{lane, limits};
 use rusqlite::types::{FromSqlError, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::claim::key_of;
+use crate::control::{find_lane, new_lane};
 use crate::due::{first_of, waiting_queues};
 use crate::error::not_done;
 use crate::rows::{at, flags, from_json, maybe_text, number, time, to_json};
@@ -389,10 +391,24 @@ pub(crate) fn control(tx: &mut Tx<'_, '_>, request: &Control) -> StoreResult<Con
             }
             tx.change_source(id, |source| *source = decided)?;
         }
+        for trail in std::mem::take(&mut part.audit) {
+            record(tx, &trail.record, &request.actor)?;
+        }
         Ok(())
     };
     write().map_err(|e| not_done(&e))?;
     Ok(done)
+}
+
+/// Writes what the working set has recorded, under the lane that the source has in the trail.
+fn record(tx: &mut Tx<'_, '_>, record: &AuditRecord, actor: &str) -> rusqlite::Result<()> {
+    let Some(key) = record.key.clone() else { return Ok(()) };
+    let place = LaneKey { tenant: record.tenant.clone(), queue: record.queue.clone(), key };
+    let row = match find_lane(tx, &place)? {
+        Some(row) => row,
+        None => new_lane(tx, &place)?,
+    };
+    tx.audit(row.queue_id, Some(row.lane.id), &lane::plain(record.change), Some(actor))
 }
 
 /// The rows that a hand on sources needs: all declarations, because they are counted, and the sources that it concerns.

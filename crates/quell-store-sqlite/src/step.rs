@@ -1,8 +1,9 @@
 //! Step: what an attempt remembers for the next one, under (run, revision, name) and conditional on the token.
 
+use quell_core::batch::RunId;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
-use quell_core::store::{StepAction, StepAnswer, StepRequest, too_many_steps};
+use quell_core::store::{StepAction, StepAnswer, StepRequest, StepRow, too_many_steps};
 use rusqlite::OptionalExtension;
 use rusqlite::types::Value;
 
@@ -35,8 +36,7 @@ pub(crate) fn step(tx: &mut Tx<'_, '_>, request: &StepRequest) -> StoreResult<St
         StepAction::Read => return Ok(StepAnswer::New),
         StepAction::Begin => (StepAnswer::Begun, None),
         StepAction::Finish(value) => {
-            let text = value.to_string();
-            (StepAnswer::Done { value: value.clone(), stored: true }, Some(text))
+            (StepAnswer::Done { value: value.clone(), stored: true }, Some(value.clone()))
         }
     };
     if begun_by.is_none()
@@ -44,19 +44,25 @@ pub(crate) fn step(tx: &mut Tx<'_, '_>, request: &StepRequest) -> StoreResult<St
     {
         return Err(too_many_steps(run));
     }
+    let row = StepRow { revision, name: request.name.clone(), at: tx.now, token, value };
+    put_step(tx, run, &row).map_err(|e| not_done(&e))?;
+    Ok(answer)
+}
+
+/// New, or in place of the one under the same name.
+pub(crate) fn put_step(tx: &mut Tx<'_, '_>, run: RunId, row: &StepRow) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO step (lane_id, run, revision, name, at, token, value)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let values = [
         number(run.lane),
         number(run.number),
-        small(revision),
-        Value::Text(request.name.clone()),
-        at(tx.now),
-        number(token),
-        maybe_text(value),
+        small(row.revision),
+        Value::Text(row.name.clone()),
+        at(row.at),
+        number(row.token),
+        maybe_text(row.value.as_ref().map(ToString::to_string)),
     ];
-    tx.execute(sql, values).map_err(|e| not_done(&e))?;
-    Ok(answer)
+    tx.execute(sql, values).map(|_| ())
 }
 
 type Known = Option<(u64, Option<String>)>;

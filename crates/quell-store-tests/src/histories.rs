@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::attempt::AttemptReport;
 use quell_core::batch::{Batch, WorkerId};
 use quell_core::clock::{ManualClock, Timestamp};
 use quell_core::event::LaneKey;
@@ -380,12 +381,17 @@ impl<'a> History<'a> {
         let result =
             (verdict == Verdict::Succeeded).then(|| serde_json::json!({ "n": self.chance.below(9) }));
         let usage = BTreeMap::from([("n".to_owned(), 0.5)]);
+        // By what is drawn already, so that the histories of known seeds stay what they were.
+        let status = (!delay.is_zero()).then_some(if error.is_none() { 200 } else { 503 });
+        let report =
+            status.map(|status| Box::new(AttemptReport { status: Some(status), ..AttemptReport::default() }));
         self.tell(format!("settle {} of {} as {verdict:?} {delay:?}", subject.run_id, subject.lane));
         let request = |batch: &Batch| SettleRequest {
             delay,
             error: error.clone(),
             result: result.clone(),
             usage: usage.clone(),
+            report: report.clone(),
             ..settle_request(batch, verdict)
         };
         let answers =

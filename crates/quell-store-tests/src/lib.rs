@@ -48,6 +48,7 @@ use quell_core::store::Store;
 
 pub mod append;
 pub mod aside;
+pub mod attempts;
 pub mod builders;
 pub mod carried;
 pub mod chance;
@@ -74,6 +75,7 @@ pub mod redrive;
 pub mod schedules;
 pub mod settle;
 pub mod shelf;
+pub mod source_trail;
 pub mod sources;
 pub mod steps;
 mod suite;

@@ -514,6 +514,29 @@ macro_rules! store_suite {
                 the_policy_of_a_run_is_not_touched_by_its_source
             }
         }
+        $crate::promises! { source_trail
+            run {
+                every_hand_on_a_source_is_in_the_trail_with_who_when_and_why
+                a_hand_that_changes_nothing_or_is_refused_leaves_no_record
+                the_sources_of_two_tenants_have_two_trails
+                nobody_sends_to_the_queue_of_that_trail
+                the_trail_of_a_source_is_forgotten_with_the_retention
+                hands_that_race_are_all_in_the_trail
+            }
+        }
+        $crate::promises! { attempts
+            run {
+                every_attempt_is_told_with_its_own_error_and_answer_also_after_a_restart
+                an_error_alone_is_kept_and_a_plain_success_leaves_nothing
+                a_repeated_settle_leaves_the_report_as_it_is
+                who_lost_the_lease_tells_nothing
+                of_a_run_that_is_tried_for_ever_the_latest_attempts_are_told
+                a_report_is_no_step_and_no_step_is_a_report
+                reports_are_erased_with_their_lane_or_event_and_forgotten_with_their_run
+                a_redriven_run_begins_without_reports_and_the_old_one_keeps_its_own
+                a_report_is_cut_and_its_run_ends_all_the_same
+            }
+        }
         $crate::promises! { shelf
             run {
                 a_document_is_listed_as_it_was_put
@@ -804,6 +827,8 @@ mod tests {
             ("schedules", include_str!("schedules.rs")),
             ("shelf", include_str!("shelf.rs")),
             ("sources", include_str!("sources.rs")),
+            ("source_trail", include_str!("source_trail.rs")),
+            ("attempts", include_str!("attempts.rs")),
             ("tables", include_str!("tables.rs")),
             ("steps", include_str!("steps.rs")),
             ("unknowns", include_str!("unknowns.rs")),

@@ -349,10 +349,14 @@ impl Engine {
         }
     }
 
-    /// Totals and lane counts per tenant and queue.
+    /// Totals and lane counts per tenant and queue. Without the queue under which hands on sources are recorded: nobody can
+    /// send to it.
     pub async fn stats(&self) -> StoreResult<Vec<QueueStats>> {
         match self.inspect(Inspect::Stats).await? {
-            Inspected::Stats(stats) => Ok(stats),
+            Inspected::Stats(mut stats) => {
+                stats.retain(|queue| !queue.queue.is_of_sources());
+                Ok(stats)
+            }
             other => Err(mixed_up(&other)),
         }
     }

@@ -1,4 +1,5 @@
-//! What the dashboard does not show of payloads: members of JSON by their place or by their name.
+//! What the dashboard does not show of payloads: members of JSON by their place or by their name. Texts that are no JSON,
+//! such as errors, are gone through for the same names.
 //!
 //! `/card/number` is that place, with `*` for any one step: `/items/*/price`. Anything that does not begin with `/` is the name
 //! of a member wherever it stands, in any case of letters, with `*` for any letters: `*token*`. What is found is replaced as a
@@ -97,6 +98,84 @@ fn hide(rules: &[RedactRule], places: &[&[Option<String>]], value: &mut Value) -
     found
 }
 
+/// The same for a text that is no JSON, such as an error or what a program printed: what stands behind a hidden name and a
+/// `=` or `:` is replaced. Of a place its last name counts. Rather too much is hidden than too little: after a colon, up to
+/// the end of the line.
+pub fn redact_text(rules: &[RedactRule], text: &str) -> String {
+    if rules.is_empty() {
+        return text.to_owned();
+    }
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(['=', ':']) {
+        let (before, behind) = (&rest[..at], &rest[at + 1..]);
+        shown.push_str(&rest[..=at]);
+        let taken = if hides_word(rules, last_word(before)) { value_len(&rest[at..=at], behind) } else { 0 };
+        if taken > 0 {
+            shown.push_str(REDACTED);
+        }
+        rest = &behind[taken..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// The name at the end of a text, without its quotes.
+fn last_word(before: &str) -> &str {
+    let end = before.trim_end_matches([' ', '\t', '"', '\'', '\\']);
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    end.rsplit(|c| !part(c)).next().unwrap_or_default()
+}
+
+fn hides_word(rules: &[RedactRule], word: &str) -> bool {
+    let last = word.rsplit('.').next().unwrap_or_default();
+    let is_place = |rule: &RedactRule| match rule {
+        RedactRule::Place(steps) => steps.iter().flatten().next_back().is_some_and(|name| name == last),
+        RedactRule::Name(_) => false,
+    };
+    !word.is_empty() && (hides_name(rules, word) || hides_name(rules, last) || rules.iter().any(is_place))
+}
+
+/// How long the value is that stands behind a name: a quotation, all within brackets, or up to what ends it.
+fn value_len(separator: &str, text: &str) -> usize {
+    let start = text.len() - text.trim_start_matches([' ', '\t', '\\']).len();
+    let value = &text[start..];
+    let Some(first) = value.chars().next() else { return 0 };
+    let end = match first {
+        '"' | '\'' => quotation_len(value, first, text[..start].ends_with('\\')),
+        '{' | '[' => brackets_len(value),
+        _ if separator == "=" => value.find(|c: char| c.is_whitespace() || ",;&\"')}]".contains(c)),
+        _ => value.find(['\n', '\r', ',', ';', '"', '\'', '}', ']']),
+    };
+    start + end.unwrap_or(value.len())
+}
+
+/// With both quotes. A quotation within a quotation has a backslash before each of its quotes.
+fn quotation_len(value: &str, quote: char, inner: bool) -> Option<usize> {
+    let mut before = quote;
+    for (at, c) in value.char_indices().skip(1) {
+        if c == quote && (before == '\\') == inner {
+            return Some(at + 1);
+        }
+        before = c;
+    }
+    None
+}
+
+fn brackets_len(value: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, c) in value.char_indices() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -157,6 +236,31 @@ mod tests {
     fn one_letter_does_not_stand_for_two_parts() {
         let rule = [RedactRule::parse("ab*b").unwrap()];
         assert!(!hides_name(&rule, "ab") && hides_name(&rule, "abb"));
+    }
+
+    #[test]
+    fn in_a_text_what_stands_behind_a_hidden_name_is_hidden() {
+        let rules: Vec<_> = ["*token*", "/card/number", "password", "authorization", "/who/*"]
+            .map(|r| RedactRule::parse(r).unwrap())
+            .into();
+        for (text, shown) in [
+            ("exit code 3: no such file", "exit code 3: no such file"),
+            ("GET /x?access_token=abc&page=2 failed", "GET /x?access_token=[redacted]&page=2 failed"),
+            ("password = hunter2, user=ada", "password =[redacted], user=ada"),
+            ("Authorization: Bearer abc.def\nnext: line", "Authorization:[redacted]\nnext: line"),
+            (r#"{"token":"a\"b","n":1}"#, r#"{"token":[redacted],"n":1}"#),
+            (r#"{"card":{"number":"4111"},"n":1}"#, r#"{"card":{"number":[redacted]},"n":1}"#),
+            (r#"said "{\"token\":\"abc\",\"n\":1}""#, r#"said "{\"token\":[redacted],\"n\":1}""#),
+            ("{'token': {'a': [1, 2]}, 'b': 2}", "{'token':[redacted], 'b': 2}"),
+            ("config.api_token=x y", "config.api_token=[redacted] y"),
+            (r#"token: "cut in the mid"#, "token:[redacted]"),
+            ("who: ada\n", "who:[redacted]\n"),
+            ("token:", "token:"),
+            ("ß=1 token=ü", "ß=1 token=[redacted]"),
+        ] {
+            assert_eq!(redact_text(&rules, text), shown, "{text}");
+            assert_eq!(redact_text(&[], text), text);
+        }
     }
 
     #[test]

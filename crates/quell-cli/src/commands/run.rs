@@ -2,6 +2,7 @@
 
 use clap::Args;
 use owo_colors::OwoColorize;
+use quell::quell_core::attempt::{AttemptReport, ReportedAttempt};
 use quell::quell_core::batch::RunId;
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::inspect::{RunDetail, RunLinks, RunRow};
@@ -17,6 +18,7 @@ use crate::times;
 const EVENTS_SHOWN: usize = 50;
 const PAYLOAD_CHARS: usize = 2_000;
 const STEP_CHARS: usize = 60;
+const REPORT_CHARS: usize = 120;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -29,6 +31,9 @@ pub(crate) struct RunArgs {
     /// Also show what its steps have stored
     #[arg(long)]
     steps: bool,
+    /// Also show in full what its latest attempts were answered
+    #[arg(long)]
+    reports: bool,
     #[command(flatten)]
     form: Form,
 }
@@ -67,6 +72,13 @@ fn show(detail: &RunDetail, args: &RunArgs, now: Timestamp) -> std::io::Result<(
     if !detail.audit.is_empty() {
         output::line("")?;
         audit::table(&detail.audit, now, false).write()?;
+    }
+    if !detail.reports.is_empty() {
+        output::line("")?;
+        reports(&detail.reports, now).write()?;
+        if args.reports {
+            detail.reports.iter().try_for_each(in_full)?;
+        }
     }
     if !detail.steps.is_empty() {
         output::line("")?;
@@ -118,6 +130,43 @@ fn links(links: &RunLinks, facts: &mut Facts) {
     link("redriven into", links.redriven_into);
     let halves: Vec<String> = links.split_into.iter().map(ToString::to_string).collect();
     facts.add_some("split into", (!halves.is_empty()).then(|| halves.join(" ")));
+}
+
+/// What its latest attempts asked and were answered, a line each. The trail above has all of them, by their tokens.
+fn reports(reports: &[ReportedAttempt], now: Timestamp) -> Columns {
+    let mut table = Columns::new(&["TOKEN", "ENDED", "ASKED", "ANSWER", "SAID"]).right(0);
+    for ReportedAttempt { token, at, error, report } in reports {
+        let said = [error, &report.stderr, &report.response].into_iter().flatten().next();
+        table.row([
+            cell(token),
+            cell(times::short(*at, now)),
+            cell(times::one_line(report.request.as_deref().unwrap_or("-"), STEP_CHARS)),
+            cell(answer(report)),
+            cell(times::one_line(said.map_or("-", String::as_str), REPORT_CHARS)),
+        ]);
+    }
+    table
+}
+
+fn answer(report: &AttemptReport) -> String {
+    match (report.status, report.exit_code) {
+        (Some(status), _) => format!("status {status}"),
+        (None, Some(code)) => format!("exit code {code}"),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// The texts of one attempt as they are kept.
+fn in_full(reported: &ReportedAttempt) -> std::io::Result<()> {
+    let ReportedAttempt { token, error, report, .. } = reported;
+    let texts = [("ERROR", error), ("ANSWER", &report.response), ("STDERR", &report.stderr)];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            let heading = format!("{name} of {token}");
+            output::line(format!("\n{}\n{}", heading.dimmed(), times::safe(text.trim_end())))?;
+        }
+    }
+    Ok(())
 }
 
 /// What its attempts have remembered; the values when they are wanted.

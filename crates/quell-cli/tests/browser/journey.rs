@@ -98,7 +98,12 @@ impl Journey {
 
     /// A picture of the top of the page, for the documents.
     pub(crate) async fn picture(&self, name: &str) {
-        self.browser.run("window.scrollTo(0, 0)").await;
+        self.picture_from("body", name).await;
+    }
+
+    /// The same from this element on.
+    pub(crate) async fn picture_from(&self, selector: &str, name: &str) {
+        self.browser.run(&format!("document.querySelector({selector:?}).scrollIntoView()")).await;
         let picture = BASE64_STANDARD.decode(self.browser.picture().await).unwrap();
         std::fs::create_dir_all(&self.images).unwrap();
         std::fs::write(self.images.join(format!("{name}.webp")), picture).unwrap();

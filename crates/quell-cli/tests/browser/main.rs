@@ -13,6 +13,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod appearance;
+mod attempts;
+mod chat;
 mod dead;
 mod driver;
 mod hostile;

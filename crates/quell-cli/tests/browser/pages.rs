@@ -158,10 +158,11 @@ async fn a_source_is_disabled_seen_on_the_overview_enabled_and_reset() {
             "{shown}"
         );
         j.picture("sources").await;
+        browser.type_into("#why-text", "they asked for it").await;
         browser.click("button[aria-label='Disable ebay']").await;
         browser.reads("#live .note", "Disabled").await;
         browser.reads(row, "disabled").await;
-        browser.reads(row, "changed by token:ops").await;
+        browser.reads(row, "changed by token:ops: they asked for it").await;
         j.open("/").await;
         browser.reads("section[aria-labelledby=verdict]", "Source ebay is disabled").await;
         browser.click("section[aria-labelledby=verdict] a[href='/ui/sources']").await;
@@ -170,6 +171,15 @@ async fn a_source_is_disabled_seen_on_the_overview_enabled_and_reset() {
         browser.click("button[aria-label='Reset ebay']").await;
         browser.reads("#live .note", "Reset").await;
         assert_eq!(served.get("/v1/sources/ebay").await["enabled"], true);
+
+        // All of it is in the trail, with who and why.
+        browser.click("#hands").await;
+        browser.is_at("/ui/audit").await;
+        browser.becomes("return document.querySelectorAll('#audit tbody tr').length === 3").await;
+        let first = browser.reads("#audit tbody tr:last-child", "source disabled").await;
+        assert!(first.contains("token:ops") && first.contains("they asked for it"), "{first}");
+        browser.click("#audit tbody tr:first-child a").await;
+        browser.is_at("/ui/sources").await;
     })
     .await;
 }

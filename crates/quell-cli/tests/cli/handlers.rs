@@ -105,3 +105,28 @@ fn a_killed_worker_is_replaced_after_one_lease_with_a_higher_token() {
     assert_eq!(changes, ["claimed", "reclaimed", "claimed", "succeeded"]);
     second.stop();
 }
+
+#[test]
+fn a_run_tells_what_each_attempt_started_and_how_it_ended() {
+    let folder = Folder::with_config(
+        "[queues.jobs]\nwindow = \"none\"\nretry = { base = \"50ms\", attempts = 2 }\n\
+         handler = { exec = [\"/bin/sh\", \"-c\", \"echo printed; echo broken $QUELL_ATTEMPT >&2; exit 3\"] }\n",
+    );
+    let receipt = folder.send("jobs", "a", "1");
+    folder.quell(&["work", "--until-idle"]).ok();
+    let id = receipt["run_id"].as_str().unwrap();
+    let run = folder.json(&["run", id]);
+    let reports = run["reports"].as_array().unwrap();
+    let told: Vec<_> = reports
+        .iter()
+        .map(|r| (r["exit_code"].as_i64(), r["stderr"].as_str(), r["response"].as_str()))
+        .collect();
+    let attempt = |stderr| (Some(3), Some(stderr), Some("printed"));
+    assert_eq!(told, [attempt("broken 1"), attempt("broken 2")], "{run}");
+    assert_eq!(reports[0]["request"], "/bin/sh with 2 arguments");
+    let claims = run["audit"].as_array().unwrap().iter().filter(|record| record["change"] == "claimed");
+    let tokens: Vec<_> = claims.map(|record| &record["token"]).collect();
+    assert_eq!(reports.iter().map(|r| &r["token"]).collect::<Vec<_>>(), tokens, "by the tokens of the trail");
+    folder.quell(&["run", id]).ok().says("ASKED").says("exit code 3").says("exit code 3: broken 1");
+    folder.quell(&["run", id, "--reports"]).ok().says("STDERR of").says("ANSWER of").says("printed");
+}

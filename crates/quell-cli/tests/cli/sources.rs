@@ -42,7 +42,7 @@ fn keys_of_a_source_go_by_its_rate_and_the_others_go_on() {
 fn a_source_is_disabled_enabled_changed_removed_and_released() {
     let folder = Folder::with_config(CONFIG);
     folder.quell(&["send", "jobs", "a"]).ok();
-    folder.quell(&["sources", "disable", "ebay"]).ok().says("its keys are held");
+    folder.quell(&["sources", "disable", "ebay", "--reason", "they are down"]).ok().says("its keys are held");
     folder.quell(&["sources", "disable", "ebay"]).ok().says("was disabled already");
     folder.quell(&["lane", "jobs", "a"]).ok().says("source ebay is disabled");
     folder.quell(&["sources", "enable", "ebay"]).ok().says("enabled source ebay");
@@ -59,6 +59,15 @@ fn a_source_is_disabled_enabled_changed_removed_and_released() {
     folder.quell(&["lane", "jobs", "a"]).ok().says("source ebay is not declared any more");
     folder.quell(&["sources", "release", "ebay"]).ok().says("go without limits");
     folder.quell(&["sources", "show", "ebay"]).ok().says("released");
+
+    // The trail says who did it and why; what changed nothing is not in it.
+    let trail = folder.json(&["audit", "--queue", "quell.sources"]);
+    let told: Vec<_> = items(&trail).iter().map(|record| record["change"].as_str().unwrap()).collect();
+    assert_eq!(told, ["source_released", "source_enabled", "source_disabled"], "{trail}");
+    let first = items(&trail).last().unwrap();
+    assert_eq!(first["key"], "ebay");
+    assert!(first["actor"].as_str().unwrap().ends_with(": they are down"), "{first}");
+    folder.quell(&["audit"]).ok().says("quell.sources/ebay").says("source_disabled").says("they are down");
 }
 
 #[test]

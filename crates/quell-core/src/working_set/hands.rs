@@ -82,17 +82,24 @@ impl WorkingSet {
             ControlAction::PutSource { name, rules } => return self.put_source(now, name, rules),
             ControlAction::RemoveSource { name } => return Ok(self.remove_source(now, actor, &name)),
             ControlAction::EnableSource(scope) => {
-                return self
-                    .change_source(now, &scope, |s| declared(s, &scope).map(|s| s.enable(now, actor)));
+                let done =
+                    self.change_source(now, &scope, |s| declared(s, &scope).map(|s| s.enable(now, actor)))?;
+                return Ok(self.record_source(now, &scope, Change::SourceEnabled, actor, done));
             }
             ControlAction::DisableSource(scope) => {
-                return self
-                    .change_source(now, &scope, |s| declared(s, &scope).map(|s| s.disable(now, actor)));
+                let done =
+                    self.change_source(now, &scope, |s| declared(s, &scope).map(|s| s.disable(now, actor)))?;
+                return Ok(self.record_source(now, &scope, Change::SourceDisabled, actor, done));
             }
             ControlAction::ReleaseSource(scope) => {
-                return self.change_source(now, &scope, |s| undeclared(s).map(|s| s.release(now, actor)));
+                let done =
+                    self.change_source(now, &scope, |s| undeclared(s).map(|s| s.release(now, actor)))?;
+                return Ok(self.record_source(now, &scope, Change::SourceReleased, actor, done));
             }
-            ControlAction::ResetSource(scope) => return self.reset_source(now, actor, &scope),
+            ControlAction::ResetSource(scope) => {
+                let done = self.reset_source(now, actor, &scope)?;
+                return Ok(self.record_source(now, &scope, Change::SourceReset, actor, done));
+            }
         };
         let Some(made) = made else { return Ok(Controlled::default()) };
         let lane = self.lanes[&key].lane.id;
@@ -114,6 +121,24 @@ impl WorkingSet {
             self.push_audit(at, tenant, scope.queue, None, None, lane::plain(change), Some(actor));
         }
         Controlled::changed(changed)
+    }
+
+    /// A source has a lane in the trail, which never gets an event.
+    fn record_source(
+        &mut self,
+        now: Timestamp,
+        scope: &SourceScope,
+        change: Change,
+        actor: &str,
+        done: Controlled,
+    ) -> Controlled {
+        if done.changed {
+            let key = scope.trail();
+            let now = self.time_in(now, &key);
+            let lane = self.inhabit(now, &key).lane.id;
+            self.record(now, &key, Some(lane), lane::plain(change), Some(actor));
+        }
+        done
     }
 
     fn cancel(&mut self, now: Timestamp, actor: &str, key: &LaneKey, run: Option<RunId>) -> Controlled {

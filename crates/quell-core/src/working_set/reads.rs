@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{FinishedRun, Inhabited, Kept, WorkingSet};
 use crate::aside::Aside;
+use crate::attempt;
 use crate::audit::AuditRecord;
 use crate::clock::Timestamp;
 use crate::event::{Event, LaneKey, QueueName, Tenant};
@@ -163,6 +164,8 @@ impl WorkingSet {
             None => inhabited.lane.run_of(k.event.seq, k.mark).is_some_and(|(n, _)| n == row.id.number),
         };
         let filter = AuditFilter { run: Some(row.id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
+        let rows = self.steps.iter().filter(|((run, ..), _)| *run == row.id).map(|(_, s)| s.clone());
+        let (steps, reports) = attempt::apart(rows.collect());
         RunDetail {
             result: ended.and_then(|r| r.result.clone()),
             usage: ended.map_or_else(BTreeMap::new, |r| r.usage.clone()),
@@ -173,12 +176,8 @@ impl WorkingSet {
                 .filter(of_run)
                 .map(|k| k.event.clone())
                 .collect(),
-            steps: self
-                .steps
-                .iter()
-                .filter(|((run, ..), _)| *run == row.id)
-                .map(|(_, s)| s.clone())
-                .collect(),
+            steps,
+            reports,
             audit: self.audit_rows(&filter).items,
             row,
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quell::Outcome;
+use quell::quell_core::attempt::AttemptReport;
 use quell::quell_core::batch::{Batch, RunId};
 use quell::quell_core::clock::Timestamp;
 use quell::quell_core::lifecycle::RunState;
@@ -148,6 +149,8 @@ pub(crate) struct SettleBody {
     /// No request was made to the run's source: its token goes back.
     #[serde(default)]
     pub(crate) source_unused: bool,
+    /// What was asked and answered, for people who look at the attempt; kept for the latest 20 of a run.
+    pub(crate) report: Option<AttemptReport>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -216,6 +219,7 @@ impl SettleBody {
         outcome.result = self.result;
         outcome.usage = self.usage;
         outcome.if_head = self.if_head;
+        outcome.report = self.report.map(|report| Box::new(report.bounded()));
         if let Some(fault) = self.source_fault {
             let mut told = SourceFault::new(fault.kind.into());
             told.retry_after = fault.retry_after_ms.map(Duration::from_millis);

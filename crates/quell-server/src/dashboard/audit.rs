@@ -78,7 +78,7 @@ pub(super) async fn list(
         Ok(filter) => {
             let page = app.engine.audit(filter).await?;
             rendered(&Table {
-                clock: Clock { now: app.engine.health().await?.now },
+                clock: Clock { now: app.now().await? },
                 tenants: page.items.iter().any(|record| !record.tenant.is_none()),
                 page,
                 filters: &filters,
@@ -103,6 +103,9 @@ impl Table<'_> {
 
     fn lane(&self, record: &AuditRecord) -> Option<String> {
         let key = record.key.clone()?;
+        if record.queue.is_of_sources() {
+            return Some("/ui/sources".to_owned());
+        }
         Some(view::lane_place(&LaneKey::new(record.queue.clone(), key).of(record.tenant.clone())))
     }
 

@@ -132,7 +132,7 @@ async fn count(app: &App, principal: &Principal, wish: &Wish) -> Answer<Counted>
         }
         Which::Matching { query, .. } => (query, filter_of(query, wish.action, principal)?),
     };
-    let now = app.engine.health().await?.now;
+    let now = app.now().await?;
     let mut counted = Counted::default();
     while counted.looked < limits::PREVIEW_LANES as u64 {
         let page = app.engine.lanes(filter.clone()).await?;

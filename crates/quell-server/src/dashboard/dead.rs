@@ -19,8 +19,10 @@ use quell::quell_core::fingerprint::fingerprint;
 use quell::quell_core::inspect::RunRow;
 use quell::quell_core::lifecycle::RunState;
 use quell::quell_core::store::RedriveTo;
+use quell::redact::{RedactRule, redact_text};
 use serde::Deserialize;
 
+use super::attempts::hide_errors;
 use super::form::Form;
 use super::lanes::{ROWS, Refused, known_queues};
 use super::operations::{Plan, is_dead_of};
@@ -76,8 +78,9 @@ impl Group {
     }
 }
 
-/// The largest first. Those that went back already are not counted.
-pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a RunRow>) -> Vec<Group> {
+/// The largest first. Those that went back already are not counted. The kind of an error is that of its whole text, whatever
+/// is hidden of it.
+pub(super) fn groups<'a>(rules: &[RedactRule], rows: impl IntoIterator<Item = &'a RunRow>) -> Vec<Group> {
     let mut groups: BTreeMap<(&Tenant, &QueueName, String), Group> = BTreeMap::new();
     for row in rows.into_iter().filter(|row| row.links.redriven_into.is_none()) {
         let error = row.error.as_deref().unwrap_or_default();
@@ -88,12 +91,12 @@ pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a RunRow>) -> Vec<Grou
             tenant: tenant.clone(),
             queue: queue.clone(),
             kind: kind.id,
-            text: kind.text,
+            text: redact_text(rules, &kind.text),
             runs: 0,
             events: 0,
             first_at: at,
             last_at: at,
-            example: error.to_owned(),
+            example: redact_text(rules, error),
         });
         group.runs += 1;
         group.events += row.events;
@@ -134,9 +137,9 @@ pub(super) async fn list(
     let live = match wish.filter(&principal) {
         Ok(filter) => {
             let page = app.engine.runs(filter).await?;
-            let groups = groups(&page.items);
+            let groups = groups(&app.engine.settings().dashboard.redact, &page.items);
             rendered(&Table {
-                clock: Clock { now: app.engine.health().await?.now },
+                clock: Clock { now: app.now().await? },
                 tenants: groups.iter().any(|group| !group.tenant.is_none()),
                 filtered: wish.queue.is_some() || wish.tenant.is_some(),
                 looked: page.items.len(),
@@ -155,7 +158,7 @@ pub(super) async fn list(
 struct Detail<'a> {
     clock: Clock,
     group: &'a Group,
-    rows: Vec<&'a RunRow>,
+    rows: Vec<RunRow>,
     more: bool,
     looked: usize,
 }
@@ -185,13 +188,17 @@ pub(super) async fn group(
     Query(filters): Query<Filters>,
 ) -> PageAnswer {
     let page = app.engine.runs(filters.wish().filter(&principal)?).await?;
-    let found = groups(&page.items).into_iter().find(|group| group.kind == kind);
+    let settings = app.engine.settings();
+    let rules = &settings.dashboard.redact;
+    let found = groups(rules, &page.items).into_iter().find(|group| group.kind == kind);
     let gone = || Problem::not_found("there are no dead letters of this kind (any more)");
     let group = found.ok_or_else(gone)?;
     let of_kind = page.items.iter().filter(|row| row.lane.queue == group.queue && is_dead_of(row, &kind));
+    let mut rows: Vec<RunRow> = of_kind.take(ROWS).cloned().collect();
+    hide_errors(rules, &mut rows);
     let live = rendered(&Detail {
-        clock: Clock { now: app.engine.health().await?.now },
-        rows: of_kind.take(ROWS).collect(),
+        clock: Clock { now: app.now().await? },
+        rows,
         group: &group,
         more: page.next.is_some(),
         looked: page.items.len(),
@@ -267,7 +274,7 @@ mod tests {
             dead(5, "a", Some("order 4711 is locked"), 10),
             back,
         ];
-        let groups = groups(&rows);
+        let groups = groups(&[], &rows);
         let told = |group: &Group| (group.queue.to_string(), group.text.clone(), group.runs, group.events);
         assert_eq!(told(&groups[0]), ("a".to_owned(), "order # is locked".to_owned(), 3, 6));
         assert_eq!(groups[0].example, "order 17 is locked", "the newest");

@@ -78,12 +78,18 @@ pub(super) async fn list(
     let in_force = app.hooks.endpoints();
     let endpoints: Vec<&str> = in_force.names().collect();
     let live = match inspector::seen(&app, &principal, &wish).await {
-        Ok(records) => rendered(&Table {
-            clock: Clock { now: app.wall() },
-            filtered: wish.endpoint.is_some() || wish.verdict.is_some(),
-            endpoints: endpoints.len(),
-            records,
-        }),
+        Ok(mut records) => {
+            let settings = app.engine.settings();
+            records
+                .iter_mut()
+                .for_each(|record| payload::hide_in_delivery(&settings.dashboard.redact, record));
+            rendered(&Table {
+                clock: Clock { now: app.wall() },
+                filtered: wish.endpoint.is_some() || wish.verdict.is_some(),
+                endpoints: endpoints.len(),
+                records,
+            })
+        }
         Err(problem) => rendered(&Refused { detail: problem.detail() }),
     };
     let fixed = rendered(&FilterForm { wish: &wish, endpoints });

@@ -14,6 +14,7 @@ use quell::quell_core::inspect::{AuditFilter, LaneDetail, RunFilter, RunRow};
 use quell::quell_core::store::{Controlled, Purge, PurgeWhat};
 use serde::Deserialize;
 
+use super::attempts::hide_errors;
 use super::commands::{self, Command};
 use super::countdown::Countdown;
 use super::form::Form;
@@ -124,7 +125,7 @@ pub(super) async fn detail(
     let trail = trail(&app, &lane).await?;
     let now = match &found {
         Some(found) => found.now,
-        None => app.engine.health().await?.now,
+        None => app.now().await?,
     };
     let settings = app.engine.settings();
     let shows = &settings.dashboard;
@@ -154,7 +155,9 @@ async fn recent(app: &App, lane: &LaneKey) -> Answer<Vec<RunRow>> {
         limit: RECENT,
         ..RunFilter::default()
     };
-    Ok(app.engine.runs(filter).await?.items)
+    let mut runs = app.engine.runs(filter).await?.items;
+    hide_errors(&app.engine.settings().dashboard.redact, &mut runs);
+    Ok(runs)
 }
 
 async fn trail(app: &App, lane: &LaneKey) -> Answer<Vec<AuditRecord>> {

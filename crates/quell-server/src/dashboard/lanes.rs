@@ -119,7 +119,7 @@ pub(super) async fn list(
     Query(filters): Query<Filters>,
 ) -> PageAnswer {
     let text = filters.text();
-    let clock = Clock { now: app.engine.health().await?.now };
+    let clock = Clock { now: app.now().await? };
     let cursor = filled(filters.cursor.as_ref());
     let paged = cursor.is_some();
     let live = match LaneQuery::parse(&text) {

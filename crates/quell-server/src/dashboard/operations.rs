@@ -210,7 +210,7 @@ impl Operation {
             }
             Plan::Matching { action, query, mut filter } => loop {
                 let page = app.engine.lanes(filter.clone()).await?;
-                let now = app.engine.health().await?.now;
+                let now = app.now().await?;
                 let wanted = |row: &LaneRow| query.matches(row, now) && concerns(action, row, now);
                 let lanes = page.items.into_iter().filter(|row| wanted(row)).map(|row| row.lane).collect();
                 let state = self.act_on(app, action, lanes).await?;

@@ -127,7 +127,8 @@ async fn workers(app: &App, principal: &Principal) -> Result<Vec<(Presence, Time
 /// The largest groups of what may be seen.
 async fn failing(app: &App, principal: &Principal) -> Result<Vec<Group>, Failed> {
     let rows = app.watch.dead(&app.engine).await?;
-    let mut groups = dead::groups(rows.iter().filter(|row| principal.sees(&row.lane)));
+    let rules = &app.engine.settings().dashboard.redact;
+    let mut groups = dead::groups(rules, rows.iter().filter(|row| principal.sees(&row.lane)));
     groups.truncate(GROUPS_SHOWN);
     Ok(groups)
 }

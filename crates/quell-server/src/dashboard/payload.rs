@@ -5,7 +5,7 @@
 
 use quell::deliveries::DeliveryRecord;
 use quell::quell_core::event::Event;
-use quell::redact::{REDACTED, RedactRule, hides_name, redact};
+use quell::redact::{REDACTED, RedactRule, hides_name, redact, redact_text};
 use serde_json::Value;
 
 use super::view::{self, Cut};
@@ -42,6 +42,11 @@ impl Shown {
             text.clone_into(&mut shown.text);
         }
         shown
+    }
+
+    /// Its text.
+    pub(super) fn text(self) -> String {
+        self.text
     }
 
     /// Its text, cut.
@@ -204,6 +209,7 @@ pub(super) fn hide_in_delivery(rules: &[RedactRule], record: &mut DeliveryRecord
             REDACTED.clone_into(value);
         }
     }
+    record.detail = record.detail.take().map(|text| redact_text(rules, &text));
     if let Some((path, _)) = record.target.split_once('?') {
         record.target = format!("{path}?{REDACTED}");
     }

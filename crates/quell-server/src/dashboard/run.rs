@@ -12,14 +12,14 @@ use quell::RedriveWish;
 use quell::config::HandlerSettings;
 use quell::quell_core::audit::AuditRecord;
 use quell::quell_core::batch::RunId;
-use quell::quell_core::clock::Timestamp;
 use quell::quell_core::event::{Event, EventId, Payload};
-use quell::quell_core::inspect::{RunDetail, RunRow, span};
-use quell::quell_core::lifecycle::{Change, RunState};
+use quell::quell_core::inspect::{RunDetail, RunRow};
+use quell::quell_core::lifecycle::RunState;
 use quell::quell_core::store::{RedriveTo, StepRow};
 use quell::quell_core::window::FiredBy;
 use serde::Deserialize;
 
+use super::attempts::{self, Attempt};
 use super::commands::{self, Command};
 use super::form::Form;
 use super::lane::host;
@@ -44,16 +44,6 @@ const EDITABLE_BYTES: usize = 32 * 1024;
 struct Link {
     what: &'static str,
     run: RunId,
-}
-
-/// One attempt as the trail tells it.
-struct Attempt {
-    number: u32,
-    worker: String,
-    from: Timestamp,
-    took: Option<String>,
-    end: String,
-    state: &'static str,
 }
 
 struct Step<'a> {
@@ -151,9 +141,10 @@ pub(super) async fn detail(
     let mut run = visible_run(&app, &principal, id).await?;
     // As it happened, the first thing first.
     run.audit.sort_by_key(|record| record.id);
-    let clock = Clock { now: app.engine.health().await?.now };
+    let clock = Clock { now: app.now().await? };
     let settings = app.engine.settings();
     let (rules, traces) = (&settings.dashboard.redact, settings.dashboard.trace_url.as_deref());
+    attempts::hide_errors(rules, [&mut run.row]);
     let queue = settings.queue(&run.row.lane.queue);
     let window = queue.as_ref().map(|queue| queue.append_policy(&run.row.lane.tenant).window);
     let shown = run.list.len().min(EVENTS);
@@ -162,7 +153,7 @@ pub(super) async fn detail(
         clock,
         links: links(&run.row),
         timeline: Timeline::of_run(&run, window, clock.now),
-        attempts: attempts(&run.audit, clock.now),
+        attempts: attempts::of_run(rules, &run, clock.now),
         result: run.result.clone().map(|value| Shown::of(rules, value)),
         steps: steps
             .map(|row| Step { row, value: row.value.clone().map(|value| Shown::of(rules, value)) })
@@ -185,13 +176,7 @@ fn handled_by(handler: &HandlerSettings) -> String {
         HandlerSettings::Exec(exec) => {
             format!("the program {}", exec.argv.first().map_or("", String::as_str))
         }
-        HandlerSettings::Http(push) => {
-            let (scheme, rest) = push.url.split_once("://").unwrap_or(("http", &push.url));
-            let rest = rest.split(['?', '#']).next().unwrap_or_default();
-            let place = rest.split_once('/').map_or(rest, |(authority, _)| authority);
-            let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
-            format!("POST {scheme}://{host}{}", &rest[place.len()..])
-        }
+        HandlerSettings::Http(push) => format!("POST {}", push.target()),
         HandlerSettings::App => "an application of this program".to_owned(),
     }
 }
@@ -211,31 +196,6 @@ fn links(row: &RunRow) -> Vec<Link> {
     ];
     let single = single.into_iter().filter_map(|(what, run)| Some(Link { what, run: run? }));
     single.chain(links.split_into.iter().map(|run| Link { what: "Split into", run: *run })).collect()
-}
-
-/// From each claim to what ended it.
-fn attempts(trail: &[AuditRecord], now: Timestamp) -> Vec<Attempt> {
-    let mut attempts: Vec<Attempt> = Vec::new();
-    for record in trail {
-        if record.change == Change::Claimed {
-            attempts.push(Attempt {
-                number: record.attempt,
-                worker: record.worker.clone().unwrap_or_default(),
-                from: record.at,
-                took: None,
-                end: format!("running for {}", span(now, record.at)),
-                state: RunState::Running.as_str(),
-            });
-        } else if record.from == Some(RunState::Running)
-            && record.to != Some(RunState::Running)
-            && let Some(open) = attempts.last_mut().filter(|attempt| attempt.took.is_none())
-        {
-            open.took = Some(span(record.at, open.from));
-            open.end = record.change.as_str().replace('_', " ");
-            open.state = record.to.map_or("", RunState::as_str);
-        }
-    }
-    attempts
 }
 
 /// One event in the form that changes payloads.

@@ -10,6 +10,7 @@ use quell::quell_core::lifecycle::RunState;
 use serde::Deserialize;
 
 use super::PageAnswer;
+use super::attempts::hide_errors;
 use super::lanes::{ROWS, Refused, known_queues};
 use super::shell::{Content, Shell, rendered};
 use super::view::{self, Clock, filled};
@@ -93,9 +94,10 @@ pub(super) async fn list(
     let wish = filters.wish()?;
     let live = match wish.filter(&principal) {
         Ok(filter) => {
-            let page = app.engine.runs(filter).await?;
+            let mut page = app.engine.runs(filter).await?;
+            hide_errors(&app.engine.settings().dashboard.redact, &mut page.items);
             rendered(&Table {
-                clock: Clock { now: app.engine.health().await?.now },
+                clock: Clock { now: app.now().await? },
                 tenants: page.items.iter().any(|row| !row.lane.tenant.is_none()),
                 filtered: [&wish.tenant, &wish.queue, &wish.key].iter().any(|f| f.is_some())
                     || wish.state.is_some(),

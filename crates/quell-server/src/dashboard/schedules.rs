@@ -55,7 +55,7 @@ pub(super) async fn list(
     let left_out = rows.len().saturating_sub(SHOWN);
     rows.truncate(SHOWN);
     let live = rendered(&Table {
-        clock: Clock { now: app.engine.health().await?.now },
+        clock: Clock { now: app.now().await? },
         tenants: rows.iter().any(|row| !row.schedule.tenant.is_none()),
         rows,
         left_out,

@@ -185,7 +185,7 @@ async fn show(
         let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
         return Err(problem.allow("GET, HEAD"));
     }
-    let now = app.engine.health().await?.now;
+    let now = app.now().await?;
     let wish = PageRequest {
         base: super::shell::place(section.name()),
         segments: segments(uri.path())?,

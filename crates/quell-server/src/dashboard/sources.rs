@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use http::Request;
 use quell::config::DurationText;
 use quell::quell_core::event::SourceName;
 use quell::quell_core::inspect::{Page, SourceFilter, SourceRow};
 use quell::quell_core::source::{Breaker, Standing};
 use serde::Deserialize;
 
+use super::form::Form;
 use super::lanes::{ROWS, Refused};
 use super::shell::{Content, Shell, rendered};
 use super::view::{self, Clock, filled};
@@ -20,7 +23,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::error::Problem;
 use crate::inspect::Owner;
-use crate::{Path, Query, declare};
+use crate::{Path, Query, declare, limits};
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Filters {
@@ -50,7 +53,7 @@ pub(super) async fn list(
             let cursor = filled(filters.cursor.as_ref());
             let page = app.engine.sources(SourceFilter { tenant, name: None, cursor, limit: ROWS }).await?;
             rendered(&Table {
-                clock: Clock { now: app.engine.health().await?.now },
+                clock: Clock { now: app.now().await? },
                 page,
                 operates: shell.operates(),
                 done: filters.done.as_deref().and_then(done_text),
@@ -59,12 +62,18 @@ pub(super) async fn list(
         }
         Err(problem) => rendered(&Refused { detail: problem.detail() }),
     };
-    Ok(shell.show(&Content { title: "Sources".to_owned(), fixed: rendered(&Heading), live }))
+    Ok(shell.show(&Content {
+        title: "Sources".to_owned(),
+        fixed: rendered(&Heading { operates: shell.operates() }),
+        live,
+    }))
 }
 
 #[derive(Template)]
 #[template(path = "sources_heading.html")]
-struct Heading;
+struct Heading {
+    operates: bool,
+}
 
 impl Table<'_> {
     fn state_of(&self, row: &SourceRow) -> &'static str {
@@ -129,10 +138,12 @@ pub(super) async fn act(
     Extension(principal): Extension<Principal>,
     Path((name, action)): Path<(String, String)>,
     Query(owner): Query<Owner>,
+    request: Request<Body>,
 ) -> Result<Response, Problem> {
     let owner = filled(owner.tenant.as_ref());
     let scope = declare::own_source(&app, &principal, SourceName::new(name)?, owner.as_deref()).await?;
-    let (engine, actor) = (&app.engine, principal.actor());
+    let form = Form::read(request, limits::FORM_BYTES).await?;
+    let (engine, actor) = (&app.engine, form.actor(&principal));
     let changed = match action.as_str() {
         "enable" => engine.enable_source(scope, &actor).await?,
         "disable" => engine.disable_source(scope, &actor).await?,

@@ -242,7 +242,15 @@ mod tests {
             ..run_row("q", state, at(0))
         };
         let usage = std::collections::BTreeMap::new();
-        RunDetail { row, result: None, usage, list: Vec::new(), steps: Vec::new(), audit }
+        RunDetail {
+            row,
+            result: None,
+            usage,
+            list: Vec::new(),
+            steps: Vec::new(),
+            reports: Vec::new(),
+            audit,
+        }
     }
 
     fn story(run: &RunDetail, now: i64) -> Vec<(Kind, i64, i64)> {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use quell::Engine;
 use quell::clock::{self, Stopwatch};
+use quell::quell_core::clock::Timestamp;
 use quell::quell_core::error::StoreResult;
 use quell::quell_core::event::{QueueName, Tenant};
 use quell::quell_core::inspect::{LaneFilter, LaneRow, QueueStats, Reason, RunFilter, RunRow};
@@ -25,6 +26,7 @@ pub(crate) struct Watch {
     trail: Mutex<Trail>,
     lanes: Recent<LaneCounts>,
     dead: Recent<Vec<RunRow>>,
+    clock: Recent<(Stopwatch, Timestamp)>,
 }
 
 /// What was read lately, for all who look: whoever comes while it is read waits for that.
@@ -57,6 +59,7 @@ impl Default for Watch {
             trail: Mutex::default(),
             lanes: Recent::default(),
             dead: Recent::default(),
+            clock: Recent::default(),
         }
     }
 }
@@ -71,6 +74,19 @@ impl Watch {
             }
             clock::sleep(rates::EVERY).await;
         }
+    }
+
+    /// The clock of the store. Every page needs it, and the only question that tells it is the one for the health of the
+    /// store, which is a heavy one where the store is a server: it is asked once in a while, and time passes here as there.
+    pub(crate) async fn now(&self, engine: &Engine) -> StoreResult<Timestamp> {
+        let read = async {
+            // Started first: a page that is a little late shows ages a little too large, and never the future.
+            let asked = Stopwatch::start();
+            Ok((asked, engine.health().await?.now))
+        };
+        let known = self.clock.or_read(read).await?;
+        let (asked, then) = &*known;
+        Ok(then.after(asked.elapsed()))
     }
 
     fn trail(&self) -> MutexGuard<'_, Trail> {

@@ -82,6 +82,8 @@ impl Store for Counted {
             Inspected::Audit(page) => page.items.len(),
             // The server looks at its totals by itself every few seconds, and nobody can say when.
             Inspected::Stats(_) => return Ok(answer),
+            // The clock of the store is asked once in a while for all who look.
+            Inspected::Health(_) => return Ok(answer),
             _ => 1,
         };
         self.reads.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! The server over real HTTP.
 
+mod attempts;
 mod board;
 mod control;
 mod corpus;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use quell_core::attempt;
 use quell_core::audit::AuditRecord;
 use quell_core::batch::RunId;
 use quell_core::error::StoreResult;
@@ -58,7 +59,8 @@ impl View<'_> {
         let Some(Found { row, list, result, usage }) = found else { return Ok(None) };
         let filter = AuditFilter { run: Some(id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
         let audit = self.audit(&filter).await?.items;
-        Ok(Some(RunDetail { row, result, usage, list, steps: self.steps(id).await?, audit }))
+        let (steps, reports) = attempt::apart(self.steps(id).await?);
+        Ok(Some(RunDetail { row, result, usage, list, steps, reports, audit }))
     }
 
     async fn live_run(&self, lane: &Lane, key: &LaneKey, id: RunId) -> StoreResult<Option<Found>> {

@@ -13,7 +13,6 @@ use quell_core::lifecycle::RunState;
 use quell_core::limits;
 use quell_core::outcome::VerdictKind;
 use quell_core::schedule::ScheduleRow;
-use quell_core::store::StepRow;
 use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 use rusqlite::OptionalExtension;
@@ -28,6 +27,7 @@ use crate::rows::{
 use crate::settle::{Report, write_run};
 use crate::shelves::put_document;
 use crate::sources::put_answer;
+use crate::step::put_step;
 use crate::tx::Tx;
 
 /// Runs that have no place in the order of ending yet are behind all numbers that are ever given.
@@ -73,7 +73,7 @@ fn put(tx: &mut Tx<'_, '_>, row: &Row) -> rusqlite::Result<()> {
         Row::Lane(row) => put_lane(tx, row),
         Row::Event(lane, kept) => put_event(tx, *lane, kept),
         Row::Run(run) => put_run(tx, run),
-        Row::Step(run, step) => put_step(tx, run.lane, run.number, step),
+        Row::Step(run, step) => put_step(tx, *run, step),
         Row::Aside(aside) => put_aside(tx, aside),
         Row::Trail(trail) => put_trail(tx, trail),
         Row::Cached(row) => put_answer(tx, row),
@@ -128,19 +128,6 @@ fn put_run(tx: &mut Tx<'_, '_>, run: &FinishedRun) -> rusqlite::Result<()> {
     tx.execute("DELETE FROM run WHERE lane_id = ?1 AND number = ?2", [number(run.lane), number(of)])?;
     let report = Report { result: run.result.as_ref(), usage: Some(&run.usage) };
     write_run(tx, UNORDERED + of, run.lane, &run.ended, &report)
-}
-
-fn put_step(tx: &mut Tx<'_, '_>, lane: u64, run: u64, step: &StepRow) -> rusqlite::Result<()> {
-    let values = [
-        number(lane),
-        number(run),
-        small(step.revision),
-        text(&step.name),
-        at(step.at),
-        number(step.token),
-        step.value.as_ref().map_or(Value::Null, to_json),
-    ];
-    tx.execute("INSERT OR REPLACE INTO step VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values).map(|_| ())
 }
 
 fn put_aside(tx: &mut Tx<'_, '_>, aside: &Aside) -> rusqlite::Result<()> {

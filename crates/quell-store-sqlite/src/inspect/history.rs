@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quell_core::attempt;
 use quell_core::audit::AuditRecord;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
@@ -75,7 +76,8 @@ impl View<'_> {
         let Some(Found { row, list, result, usage }) = found else { return Ok(None) };
         let filter = AuditFilter { run: Some(id), limit: limits::PAGE_MAX, ..AuditFilter::default() };
         let audit = self.audit(&filter)?.items;
-        Ok(Some(RunDetail { row, result, usage, list, steps: steps(self.connection, id)?, audit }))
+        let (steps, reports) = attempt::apart(steps(self.connection, id)?);
+        Ok(Some(RunDetail { row, result, usage, list, steps, reports, audit }))
     }
 
     fn live_run(&self, lane: &LaneRow, id: RunId) -> rusqlite::Result<Option<Found>> {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use quell_core::attempt::ReportedAttempt;
 use quell_core::audit::AuditRecord;
 use quell_core::batch::{Batch, RunId};
 use quell_core::clock::Timestamp;
@@ -443,7 +444,19 @@ impl Compare {
             assert_eq!((&s.result, &s.usage), (&m.result, &m.usage));
             self.events(&s.list, &m.list);
             self.steps(&s.steps, &m.steps);
+            self.reports(&s.reports, &m.reports);
             assert_eq!(s.audit.len(), m.audit.len(), "audit of {}", s.row.id);
+        }
+    }
+
+    fn reports(&mut self, s: &[ReportedAttempt], m: &[ReportedAttempt]) {
+        let facts = |all: &[ReportedAttempt]| -> Vec<_> {
+            all.iter().map(|r| (r.error.clone(), r.report.clone())).collect()
+        };
+        assert_eq!(facts(s), facts(m), "reports of attempts");
+        for (s, m) in s.iter().zip(m) {
+            self.tokens.pair(s.token, m.token, "token of a reported attempt");
+            self.time(s.at, m.at, "at of a reported attempt");
         }
     }
 

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, Command};
 use tokio::time::timeout;
 
+use quell_core::attempt::AttemptReport;
 use quell_core::limits;
 use quell_core::outcome::{Outcome, keep_tail};
 
@@ -108,7 +109,10 @@ impl Handler for Exec {
         let mut group = match self.command(run).spawn() {
             Ok(child) => Group { child, over: false },
             // Not failed: a missing program is usually a deployment that is not finished.
-            Err(e) => return Outcome::retry(format!("cannot start {program:?}: {e}")),
+            Err(e) => {
+                let told = AttemptReport { request: Some(self.started()), ..AttemptReport::default() };
+                return Outcome::retry(format!("cannot start {program:?}: {e}")).with_report(told);
+            }
         };
         let (mut stdout, mut stderr) =
             (Tail::new(limits::EXEC_OUTPUT_BYTES_MAX), Tail::new(limits::ERROR_BYTES_MAX));
@@ -120,10 +124,13 @@ impl Handler for Exec {
             let pump = std::pin::pin!(pump);
             self.watch(run, &mut group, pump).await
         };
-        match ended {
-            Ok(ended) => self.judge(ended, &stdout.text(), &stderr.text()),
+        let (stdout, stderr) = (stdout.text(), stderr.text());
+        let told = self.told(ended.as_ref().ok(), &stdout, &stderr);
+        let outcome = match ended {
+            Ok(ended) => self.judge(ended, &stdout, &stderr),
             Err(e) => Outcome::retry(format!("cannot wait for {program:?}: {e}")),
-        }
+        };
+        outcome.with_report(told)
     }
 
     fn stop_grace(&self) -> Duration {
@@ -184,6 +191,36 @@ impl Exec {
             let _ = timeout(DRAIN_MAX, pump).await;
         }
         Ok(ended)
+    }
+
+    /// Arguments may be secrets, so only their number is told.
+    fn started(&self) -> String {
+        let (program, arguments) = self.settings.argv.split_first().expect("checked when settings were made");
+        match arguments.len() {
+            0 => program.clone(),
+            1 => format!("{program} with 1 argument"),
+            n => format!("{program} with {n} arguments"),
+        }
+    }
+
+    /// What people see of the attempt.
+    fn told(&self, ended: Option<&Ended>, stdout: &str, stderr: &str) -> AttemptReport {
+        let exit_code = match ended {
+            Some(Ended::Alone(status)) => status.code(),
+            _ => None,
+        };
+        let end = |text: &str| match text.trim_end() {
+            "" => None,
+            text => Some(keep_tail(text, limits::REPORT_TEXT_BYTES_MAX)),
+        };
+        let (response, stderr) = (end(stdout), end(stderr));
+        AttemptReport {
+            request: Some(self.started()),
+            exit_code,
+            response,
+            stderr,
+            ..AttemptReport::default()
+        }
     }
 
     fn judge(&self, ended: Ended, stdout: &str, stderr: &str) -> Outcome {

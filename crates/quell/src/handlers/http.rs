@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use quell_core::attempt::AttemptReport;
 use quell_core::clock::Timestamp;
 use quell_core::outcome::{Outcome, Verdict};
 use quell_core::source::{FaultKind, SourceFault};
@@ -59,6 +60,8 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 #[derive(Debug)]
 pub struct Push {
     url: String,
+    /// The URL for people.
+    target: String,
     timeout: Duration,
     secrets: Vec<Secret>,
     http: Http,
@@ -68,7 +71,8 @@ impl Push {
     /// With a client and secrets of the caller's; without secrets nothing is signed. The client's guard judges the URL at
     /// each request.
     pub fn new(settings: &PushSettings, secrets: Vec<Secret>, http: Http) -> Self {
-        Push { url: settings.url.clone(), timeout: settings.timeout, secrets, http }
+        let target = settings.target();
+        Push { url: settings.url.clone(), target, timeout: settings.timeout, secrets, http }
     }
 
     /// As a configuration says: the secrets are read now, and an address that is written in the URL is meant.
@@ -134,15 +138,23 @@ impl Handler for Push {
             Err(e) => return Outcome::failed(format!("an event of this run is not stored as JSON: {e}")),
         };
         let call = self.call(run, body);
-        tokio::select! {
+        let mut told =
+            AttemptReport { request: Some(format!("POST {}", self.target)), ..AttemptReport::default() };
+        let outcome = tokio::select! {
             // In this order, so that work which is already answered is judged by its answer.
             biased;
             result = self.http.call(call) => match result {
-                Ok(reply) => answered(&reply, system_time(run.wall())),
+                Ok(reply) => {
+                    let text = String::from_utf8_lossy(&reply.body);
+                    told.status = Some(reply.status.as_u16());
+                    told.response = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+                    report::add(by_status(&reply, &text, system_time(run.wall())), &text)
+                }
                 Err(error) => unanswered(&error),
             },
             () = run.interrupted().cancelled() => Outcome::interrupted(),
-        }
+        };
+        outcome.with_report(told.bounded())
     }
 }
 
@@ -159,11 +171,6 @@ fn secret(source: &SecretSource, env: &BTreeMap<String, String>) -> Result<Secre
 
 fn system_time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(0))
-}
-
-fn answered(reply: &Reply, now: SystemTime) -> Outcome {
-    let text = String::from_utf8_lossy(&reply.body);
-    report::add(by_status(reply, &text, now), &text)
 }
 
 fn by_status(reply: &Reply, text: &str, now: SystemTime) -> Outcome {

@@ -77,7 +77,14 @@ pub(crate) fn push(receiver: &Receiver, secrets: &[&str], timeout: Duration) -> 
 /// What becomes of a run that is answered so.
 async fn outcome_of(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Outcome {
     let receiver = Receiver::start(move |_, _| answer()).await;
-    push(&receiver, &[], Duration::from_secs(30)).handle(&run()).await
+    let told = push(&receiver, &[], Duration::from_secs(30)).handle(&run()).await;
+    assert!(told.report.is_some(), "every attempt tells what it asked");
+    plain(told)
+}
+
+/// Without what is only told to people.
+fn plain(outcome: Outcome) -> Outcome {
+    Outcome { report: None, ..outcome }
 }
 
 fn verified(heard: &Heard, secret: &str) -> bool {
@@ -89,7 +96,7 @@ async fn another_library_accepts_the_signature_also_while_the_secret_is_changed(
     let receiver = Receiver::start(|_, _| ok()).await;
     for (secrets, new, old) in [(&[NEW][..], true, false), (&[OLD, NEW], true, true), (&[OLD], false, true)] {
         let pushed = push(&receiver, secrets, Duration::from_secs(30));
-        assert_eq!(pushed.handle(&run()).await, Outcome::succeeded());
+        assert_eq!(plain(pushed.handle(&run()).await), Outcome::succeeded());
         let heard = receiver.heard().pop().unwrap();
         assert_eq!((verified(&heard, NEW), verified(&heard, OLD)), (new, old), "{secrets:?}");
         assert!(!verified(&heard, STRANGER));
@@ -148,7 +155,7 @@ async fn without_a_secret_nothing_is_signed_and_without_a_tenant_none_is_named()
     let mut batch = batch();
     batch.lane.tenant = Tenant::none();
     let run = Run::new(batch, CancellationToken::new());
-    assert_eq!(push(&receiver, &[], Duration::from_secs(30)).handle(&run).await, Outcome::succeeded());
+    assert_eq!(plain(push(&receiver, &[], Duration::from_secs(30)).handle(&run).await), Outcome::succeeded());
     let heard = receiver.heard().remove(0);
     assert!(!heard.headers.contains_key("webhook-signature") && !heard.headers.contains_key("quell-tenant"));
     assert_eq!(heard.header("webhook-id"), "run_2m_9f-3");
@@ -262,6 +269,20 @@ async fn a_json_object_in_the_answer_is_a_report() {
 }
 
 #[tokio::test]
+async fn an_attempt_tells_what_it_asked_without_the_query_and_what_was_answered() {
+    let receiver = Receiver::start(|_, _| say("503 No", &[("x-secret", "s3cret")], " busy\u{0}\n")).await;
+    let told = push(&receiver, &[], Duration::from_secs(30)).handle(&run()).await.report.unwrap();
+    assert_eq!(told.request, Some(format!("POST {}?…", receiver.url("/quell"))));
+    assert_eq!((told.status, told.response.as_deref()), (Some(503), Some("busy\u{fffd}")));
+    assert!(!format!("{told:?}").contains("s3cret"), "headers are not kept: {told:?}");
+    drop(receiver);
+    let nobody = Receiver::start(|_, _| Answer::Hold("200 OK")).await;
+    let told = push(&nobody, &[], Duration::from_millis(100)).handle(&run()).await.report.unwrap();
+    assert_eq!((told.status, told.response), (None, None), "nothing was answered");
+    assert!(told.request.is_some_and(|asked| asked.starts_with("POST http://127.0.0.1:")));
+}
+
+#[tokio::test]
 async fn an_error_is_one_plain_line_with_the_beginning_of_the_answer() {
     let text_of = async |body: &'static [u8]| {
         let outcome = outcome_of(move || say("422 Unprocessable Entity", &[], body)).await;
@@ -317,6 +338,6 @@ async fn an_interrupted_run_lets_go_at_once_and_its_connection_is_closed() {
         crate::support::until("it is asked", async || receiver.heard().len() == 1).await;
         run.interrupted().cancel();
     });
-    assert_eq!(outcome, Outcome::interrupted());
+    assert_eq!(plain(outcome), Outcome::interrupted());
     crate::support::until("the service sees it", async || receiver.closed() == 1).await;
 }

@@ -20,7 +20,9 @@ fn exec(settings: ExecSettings) -> Exec {
 
 async fn outcome_of(settings: ExecSettings) -> Outcome {
     let run = sample_run(r#"{"text":"hello"}"#);
-    timeout(PATIENCE, exec(settings).handle(&run)).await.expect("the handler ends")
+    let whole = timeout(PATIENCE, exec(settings).handle(&run)).await.expect("the handler ends");
+    assert!(whole.report.is_some(), "every attempt tells what it started");
+    Outcome { report: None, ..whole }
 }
 
 async fn script(text: &str) -> Outcome {
@@ -83,7 +85,7 @@ async fn the_program_reads_the_envelope_from_stdin() {
     let file = folder.path().join("seen");
     let run = sample_run("{\"b\":1.0, \"a\":\"$(touch x); `id`\"}");
     let settings = ExecSettings::new(["/bin/sh", "-c", "cat > \"$0\"", file.to_str().unwrap()]);
-    assert_eq!(exec(settings).handle(&run).await, Outcome::succeeded());
+    assert_eq!(exec(settings).handle(&run).await.verdict, Verdict::Succeeded);
     assert_eq!(std::fs::read_to_string(file).unwrap(), run.envelope().unwrap() + "\n");
 }
 
@@ -162,7 +164,7 @@ async fn a_program_that_never_reads_its_input_neither_hangs_nor_fails() {
     for text in ["exit 0", "exec <&-; exit 0"] {
         let run = sample_run(&large);
         let outcome = timeout(PATIENCE, exec(shell(text)).handle(&run)).await.expect("the handler ends");
-        assert_eq!(outcome, Outcome::succeeded());
+        assert_eq!(outcome.verdict, Verdict::Succeeded);
     }
 }
 
@@ -197,7 +199,7 @@ async fn a_stopping_worker_lets_the_program_finish() {
         std::fs::write(&go_on, "").unwrap();
     };
     let (outcome, ()) = timeout(PATIENCE, async { tokio::join!(handler.handle(&run), stop) }).await.unwrap();
-    assert_eq!(outcome, Outcome::succeeded());
+    assert_eq!(outcome.verdict, Verdict::Succeeded);
 }
 
 #[cfg(target_os = "linux")]
@@ -242,4 +244,30 @@ mod groups {
         let pid = pid_in(&file).await;
         until(|| is_dead(pid).then_some(())).await;
     }
+}
+
+#[tokio::test]
+async fn an_attempt_tells_what_was_started_and_how_it_ended_but_no_argument() {
+    let run = sample_run(r#"{"text":"hello"}"#);
+    let settings = shell("echo done; echo 'disk is slow' >&2; exit 3");
+    let outcome = timeout(PATIENCE, exec(settings).handle(&run)).await.expect("the handler ends");
+    let report = outcome.report.expect("an attempt that was made tells of it");
+    assert_eq!(report.request.as_deref(), Some("/bin/sh with 2 arguments"));
+    assert_eq!((report.exit_code, report.status), (Some(3), None));
+    assert_eq!(report.response.as_deref(), Some("done"));
+    assert_eq!(report.stderr.as_deref(), Some("disk is slow"));
+
+    let outcome = exec(ExecSettings::new(["/no/such/program"])).handle(&run).await;
+    let report = outcome.report.expect("also when nothing could be started");
+    assert_eq!((report.request.as_deref(), report.exit_code), (Some("/no/such/program"), None));
+}
+
+#[tokio::test]
+async fn a_program_that_is_ended_at_its_time_limit_has_no_exit_code_but_its_last_words() {
+    let settings =
+        ExecSettings { timeout: Duration::from_millis(300), ..shell("echo almost >&2; exec sleep 60") };
+    let run = sample_run("{}");
+    let outcome = timeout(PATIENCE, exec(settings).handle(&run)).await.expect("the handler ends");
+    let report = outcome.report.expect("an attempt that was made tells of it");
+    assert_eq!((report.exit_code, report.stderr.as_deref()), (None, Some("almost")));
 }
