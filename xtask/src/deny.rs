@@ -8,7 +8,7 @@
 //! way, and the build takes half the time (about 75 s instead of 143 s on two cores).
 //!
 //! Advisories are left out on purpose. Their database is fetched from the network, and the same commit must get the
-//! same verdict with and without one; `CONTRIBUTING.md` says when to run them by hand.
+//! same verdict with and without one: `advisories.rs` is a command of its own.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -20,20 +20,26 @@ const VERSION: &str = "0.20.2";
 
 /// Checks bans, licences and sources, installing the checker first if need be.
 pub(crate) fn check(place: &Place) -> anyhow::Result<Verdict> {
-    let own = place.root.join("target/tools/bin/cargo-deny").into_os_string();
-    let candidates = [own.clone(), OsString::from("cargo-deny")];
-    let program = match candidates.into_iter().find(|program| is_wanted_version(place, program)) {
-        Some(program) => program,
-        None => match install(place)? {
-            Verdict::Ok => own,
-            Verdict::Failed(reason) => {
-                return Ok(Verdict::Failed(format!("cannot install cargo-deny: {reason}")));
-            }
-        },
+    let program = match program(place)? {
+        Ok(program) => program,
+        Err(reason) => return Ok(Verdict::Failed(reason)),
     };
     let mut command = place.command(program);
     command.args(["check", "bans", "licenses", "sources"]);
     process::stream(command)
+}
+
+/// The checker, installed if need be; or why there is none.
+pub(crate) fn program(place: &Place) -> anyhow::Result<Result<OsString, String>> {
+    let own = place.root.join("target/tools/bin/cargo-deny").into_os_string();
+    let candidates = [own.clone(), OsString::from("cargo-deny")];
+    Ok(match candidates.into_iter().find(|program| is_wanted_version(place, program)) {
+        Some(program) => Ok(program),
+        None => match install(place)? {
+            Verdict::Ok => Ok(own),
+            Verdict::Failed(reason) => Err(format!("cannot install cargo-deny: {reason}")),
+        },
+    })
 }
 
 fn install(place: &Place) -> anyhow::Result<Verdict> {

@@ -5,14 +5,15 @@
 //! The files judged are those that git knows or would add, because a link to something ignored works only for its
 //! author.
 //!
-//! `links.rs` reads the Markdown, `snippets.rs` compares programs that a page shows with their files; here the files are gathered and the findings worded.
+//! `links.rs` reads the Markdown, `snippets.rs` compares programs that a page shows with their files, `dependencies.rs` looks at what is said of
+//! dependencies; here the files are gathered and the findings worded.
 
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 
 use crate::report::Verdict;
-use crate::{Place, links, process, snippets};
+use crate::{Place, dependencies, links, process, snippets};
 
 /// The repository as text: path with `/` → content; files that are not UTF-8 are listed with no content.
 pub(crate) type Files = BTreeMap<String, String>;
@@ -23,7 +24,8 @@ const FOREIGN: [&str; 3] = [concat!("..", "/shared"), concat!("/wo", "rk/"), con
 /// Checks the whole repository and prints each finding as `file:line: what`.
 pub(crate) fn check(place: &Place) -> anyhow::Result<Verdict> {
     let files = gather(place)?;
-    let findings = judge(&files);
+    let mut findings = judge(&files);
+    findings.extend(dependencies::findings(&files));
     for finding in &findings {
         println!("{finding}");
     }

@@ -6,9 +6,11 @@
 //!
 //! This file reads the command line and hands over; `parts.rs` knows what is checked and in which order.
 
+mod advisories;
 mod api;
 mod clients;
 mod deny;
+mod dependencies;
 mod docs;
 mod failures;
 mod generate;
@@ -29,6 +31,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::parts::{Part, Selection};
+use crate::report::Verdict;
 
 const HELP: &str = "\
 Chores of the Quell repository.
@@ -40,6 +43,9 @@ Commands:
   with-servers [--inside FOLDER] -- PROGRAM [ARGS]
                                     run a program beside the servers that the stores' tests need; their data is
                                     in memory if there is room, or in FOLDER (for figures: a folder on a disk)
+  advisories                        whether anything is known against a dependency, and how old that knowledge is
+  fuzz [--minutes N] [--target NAME] [--seed N]
+                                    hostile input for every parser, or for one; finds are kept in its corpus
   schema                            write crates/quell-store-sqlite/schema.sql from the migrations
   config-schema                     write docs/reference/quell.schema.json from the configuration types
   typescript                        write clients/typescript/dist from its source, with a pinned compiler
@@ -54,6 +60,8 @@ enum Command {
     Help,
     Test(Selection),
     WithServers { inside: Option<PathBuf>, program: Vec<String> },
+    Advisories,
+    Fuzz(Vec<String>),
     Schema,
     ConfigSchema,
     Typescript,
@@ -90,11 +98,27 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::WithServers { inside, program } => return servers::around(&place, inside, &program),
+        Command::Advisories => return Ok(code(advisories::check(&place)?)),
+        Command::Fuzz(options) => {
+            let mut command = place.cargo(&["run", "--release", "--package", "quell-fuzz", "--"]);
+            command.args(options);
+            return Ok(code(process::stream(command)?));
+        }
         Command::Schema => generate::schema(&place)?,
         Command::ConfigSchema => generate::config_schema(&place)?,
         Command::Typescript => clients::write_typescript(&place)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn code(verdict: Verdict) -> ExitCode {
+    match verdict {
+        Verdict::Ok => ExitCode::SUCCESS,
+        Verdict::Failed(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
@@ -104,6 +128,8 @@ fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
         "help" | "--help" | "-h" => return Ok(Command::Help),
         "test" => return parse_test(args),
         "with-servers" => return parse_with_servers(args),
+        "fuzz" => return Ok(Command::Fuzz(args.collect())),
+        "advisories" => Command::Advisories,
         "schema" => Command::Schema,
         "config-schema" => Command::ConfigSchema,
         "typescript" => Command::Typescript,
@@ -262,10 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_fuzz_is_for_the_fuzzer() {
+        let wanted = ["--minutes", "3", "--target", "url"].map(str::to_owned).to_vec();
+        assert_eq!(parsed("fuzz --minutes 3 --target url").unwrap(), Command::Fuzz(wanted));
+    }
+
+    #[test]
     fn a_mistyped_command_line_is_refused_with_the_reason() {
         for (line, reason) in [
             ("tset", "no command `tset`"),
             ("schema now", "takes no argument"),
+            ("advisories now", "takes no argument"),
             ("test --part", "needs the name"),
             ("test --part fnt", "fmt, clippy"),
             ("test lease", "after `--`"),

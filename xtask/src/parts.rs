@@ -81,7 +81,7 @@ impl Part {
                 "the crate `quell` with each of its features alone, and its documentation without a warning"
             }
             Self::Docs => {
-                "links in Markdown files resolve, programs in them are files; no path of one machine is mentioned"
+                "links in Markdown files resolve, programs in them are files, every dependency has its reason; no path of one machine is mentioned"
             }
         }
     }

@@ -24,6 +24,7 @@ use crate::clock::Timestamp;
 use crate::event::{AppendPolicy, Event, LaneKey, NewEvent, QueueName};
 use crate::lifecycle::{self, Change, RunState};
 use crate::limits;
+use crate::mutants::mutant;
 use crate::outcome::Verdict;
 use crate::source::SourceId;
 use crate::store::{HoldAnswer, RunPolicy};
@@ -269,16 +270,19 @@ impl CurrentRun {
     /// goes before it.
     fn is_full(&self) -> bool {
         let at_bound = self.count >= u64::from(self.max_events) || self.bytes >= self.max_bytes;
-        at_bound || self.links.continued_in.is_some()
+        !mutant("full_batch_gives_way") && (at_bound || self.links.continued_in.is_some())
     }
 
     /// Whether newer events may still make it start over.
     fn can_give_way(&self) -> bool {
-        !self.held && !self.frozen && !self.is_full() && self.interrupts < self.rules.max_interrupts
+        let allowed = self.interrupts < self.rules.max_interrupts || mutant("gives_way_for_ever");
+        !self.held && !self.frozen && !self.is_full() && allowed
     }
 
     fn waits_for_newer(&self) -> Newer {
-        let allowed = !self.held && !self.frozen && self.rules.retry_with == RetryWith::Newer;
+        let held = self.held && !mutant("held_batch_grows");
+        let wanted = self.rules.retry_with == RetryWith::Newer || mutant("same_batch_grows");
+        let allowed = !held && !self.frozen && wanted;
         if allowed { Newer::AtRetry } else { Newer::No }
     }
 
@@ -540,9 +544,13 @@ impl Lane {
     /// What there is to do now. Boundaries: due at `now ≥ t`; a lease is live while `now < lease_until`.
     pub fn attention(&self, now: Timestamp) -> Attention {
         if let Some(until) = self.lease_at() {
-            return if now >= until { Attention::Expired } else { Attention::Wait(until) };
+            let over = if mutant("lease_lives_at_its_end") { now > until } else { now >= until };
+            return if over { Attention::Expired } else { Attention::Wait(until) };
         }
-        let Some(due) = self.due_at() else { return Attention::Idle };
+        let Some(mut due) = self.due_at() else { return Attention::Idle };
+        if mutant("due_too_early") {
+            due = due.before(Duration::from_millis(20));
+        }
         match self.current {
             _ if now < due => Attention::Wait(due),
             Some(_) => Attention::Again,
@@ -552,7 +560,8 @@ impl Lane {
 
     /// When the lane can be claimed next, if it is not running: the value behind the due index.
     pub fn due_at(&self) -> Option<Timestamp> {
-        if self.paused.is_some() || self.blocked.is_some() {
+        let paused = self.paused.is_some() && !(mutant("pause_spares_retries") && self.current.is_some());
+        if paused || (self.blocked.is_some() && !mutant("block_is_ignored")) {
             return None;
         }
         match &self.current {
@@ -610,7 +619,7 @@ impl Lane {
             taken.count >= 1 && taken.count <= open.count,
             "a batch is a non-empty prefix of the open run"
         );
-        let rest = taken.rest?;
+        let rest = taken.rest.filter(|_| !mutant("leftover_is_forgotten"))?;
         let number = fresh();
         let full = batch >= u64::from(open.window.window.max_events);
         let by = match () {
@@ -628,7 +637,7 @@ impl Lane {
             window: OpenWindow {
                 first_at: rest.first_at,
                 step: None,
-                closed: Some((by, rest.first_at)),
+                closed: Some((by, rest.first_at)).filter(|_| !mutant("leftover_waits_again")),
                 ..open.window
             },
             source: rest.source,
@@ -647,7 +656,7 @@ impl Lane {
         match current.newer {
             Newer::No => None,
             // The last allowed attempt repeats what has failed before, so that new events do not die with it.
-            Newer::AtRetry if last => None,
+            Newer::AtRetry if last && !mutant("last_attempt_merges") => None,
             Newer::AtRetry | Newer::AtWindow => Some(current),
         }
     }
@@ -664,7 +673,7 @@ impl Lane {
         current.bytes += taken.bytes;
         current.last_at = current.last_at.max(taken.last_at);
         current.priority = current.priority.max(open.priority);
-        current.revision += 1;
+        current.revision += u32::from(!mutant("merge_keeps_its_revision"));
         current.fired_by = FiredBy::Merge;
         if continued_in.is_some() {
             current.links.continued_in = continued_in;
@@ -696,7 +705,8 @@ impl Lane {
         current.claims += 1;
         // A run that was put back for one more attempt gets it, also from a process whose settings have fewer: it is the last.
         let allowed = by.policy.max_attempts.max(current.attempt());
-        current.max_attempts = if current.single_attempt { 1 } else { allowed };
+        let once = current.single_attempt && !mutant("half_tries_again");
+        current.max_attempts = if once { 1 } else { allowed };
         current.rules = by.policy.rules;
         current.notify = by.policy.notify.clone();
         current.newer = Newer::No;
@@ -746,8 +756,12 @@ impl Lane {
         lease: Duration,
     ) -> Result<Beat, NotHolder> {
         let current = held(&mut self.current, number, token)?;
+        // The time of a lane never goes back, also when the clock of this call is behind (rule 31).
+        let now = now.max(self.updated_at);
         current.heartbeat_at = now;
-        current.lease_until = current.lease_until.max(now.after(lease));
+        if !mutant("extend_does_not_extend") {
+            current.lease_until = current.lease_until.max(now.after(lease));
+        }
         self.updated_at = now;
         Ok(Beat {
             lease_until: current.lease_until,
@@ -768,13 +782,15 @@ impl Lane {
     /// Whether the current run holds this token: what steps ask.
     pub fn holder(&self, number: u64, token: u64) -> Option<&CurrentRun> {
         let current = self.current.as_ref()?;
-        let holds = current.state == RunState::Running && current.number == number && current.token == token;
+        let token_fits = current.token == token || mutant("step_without_token");
+        let holds = current.state == RunState::Running && current.number == number && token_fits;
         holds.then_some(current)
     }
 
     /// Whether something newer than `head` waits, for which this run may start over.
     fn is_superseded(&self, head: u64) -> bool {
         self.head_seq > head
+            && !mutant("gate_ignores_newer")
             && self.newer_fits()
             && self.current.as_ref().is_some_and(CurrentRun::can_give_way)
     }
@@ -802,7 +818,7 @@ impl Lane {
             return Ok((HoldAnswer::Superseded, Some(step)));
         }
         let current = held(&mut self.current, number, token)?;
-        current.held = true;
+        current.held = !mutant("hold_is_forgotten");
         self.updated_at = now;
         let made = record(current, Change::Held, after(current.state, Change::Held));
         Ok((HoldAnswer::Held, Some(Step::of(made))))
@@ -820,18 +836,20 @@ impl Lane {
         let superseded = end.if_head.is_some_and(|head| self.is_superseded(head));
         let newer = self.newer_fits();
         let current = held(&mut self.current, number, token)?;
-        let last = current.attempt() >= current.max_attempts;
+        let most = current.max_attempts + u32::from(mutant("one_attempt_more"));
+        let last = current.attempt() >= most;
         let retry = if last { Change::Exhausted } else { Change::Retried };
         let change = match end.verdict {
             Verdict::Succeeded if superseded && current.cancel_requested => Change::Cancelled,
             Verdict::Succeeded if superseded => Change::Superseded,
             Verdict::Succeeded => Change::Succeeded,
-            _ if current.cancel_requested => Change::Cancelled,
+            _ if current.cancel_requested && !mutant("cancel_is_forgotten") => Change::Cancelled,
             Verdict::Failed => Change::Failed,
             Verdict::Retry { .. } if end.refund => Change::ProbeFaulted,
             Verdict::Retry { .. } => retry,
             Verdict::Release if end.refund => Change::Starved,
             Verdict::Release if current.hand_backs() < limits::REFUNDS_MAX => Change::Released,
+            Verdict::Release if mutant("hand_back_for_ever") => Change::Released,
             Verdict::Release if last => Change::Exhausted,
             Verdict::Release => Change::ReleasedCounted,
             Verdict::Interrupted if current.interrupt_requested => Change::Interrupted,
@@ -849,9 +867,12 @@ impl Lane {
     pub fn reclaim(&mut self, now: Timestamp) -> Step {
         assert_eq!(self.attention(now), Attention::Expired, "only an expired lease is taken back");
         let current = self.current.as_mut().expect("an expired lane has a current run");
-        let last = current.attempt() >= current.max_attempts;
+        if mutant("crash_resets_attempts") {
+            current.refunds = current.claims;
+        }
+        let last = current.attempt() >= current.max_attempts && !mutant("crash_never_exhausts");
         let change = match () {
-            () if current.cancel_requested => Change::Cancelled,
+            () if current.cancel_requested && !mutant("crash_forgets_cancel") => Change::Cancelled,
             () if last => Change::Expired,
             () => Change::Reclaimed,
         };
@@ -877,7 +898,7 @@ impl Lane {
             Change::Retried => {
                 current.retries += 1;
                 current.fired_by = FiredBy::Retry;
-                current.due_at = now.after(delay);
+                current.due_at = if mutant("retry_at_once") { now } else { now.after(delay) };
             }
             Change::ProbeFaulted => {
                 current.refunds += 1;
@@ -899,8 +920,8 @@ impl Lane {
                 }
             }
             Change::Superseded | Change::Interrupted => {
-                current.refunds += 1;
-                current.interrupts += 1;
+                current.refunds += u32::from(!mutant("giving_way_costs_an_attempt"));
+                current.interrupts += u32::from(!mutant("giving_way_costs_an_attempt"));
                 current.newer = Newer::AtWindow;
             }
             Change::Failed | Change::Exhausted | Change::Expired => return self.fail(now, change),
@@ -914,12 +935,13 @@ impl Lane {
         let current = self.current.as_ref().expect("a failed attempt belongs to the current run");
         let on_failed = current.rules.on_failed;
         let number = current.number;
-        if on_failed == OnFailed::Bisect && current.count > 1 && !current.held {
+        let held = current.held && !mutant("held_batch_is_halved");
+        if on_failed == OnFailed::Bisect && current.count > 1 && !held {
             return self.moved(now, Change::Split);
         }
         let mut step = self.moved(now, change);
         if on_failed == OnFailed::Block {
-            self.blocked = Some(Blocked { at: now, run: number });
+            self.blocked = Some(Blocked { at: now, run: number }).filter(|_| !mutant("block_on_paper_only"));
             let made = Move { change: Change::Blocked, ..step.made.clone() };
             step.also = Some(Move { from: Some(RunState::Failed), next_at: None, ..made });
         }
@@ -939,6 +961,10 @@ impl Lane {
             return Step::of(made);
         }
         let run = self.current.take().expect("it was there a line ago");
+        // The check was made at the claim: what has come since is not looked at again.
+        if mutant("release_in_two_steps") && change == Change::Succeeded && run.links.continued_in.is_none() {
+            self.open = None;
+        }
         let split = change == Change::Split;
         if !split {
             self.promote(now);
@@ -950,7 +976,8 @@ impl Lane {
     /// The next frozen run, if any, becomes the current one.
     fn promote(&mut self, now: Timestamp) {
         if self.current.is_none() && !self.queued.is_empty() {
-            let mut next = self.queued.remove(0);
+            let place = if mutant("last_queued_goes_first") { self.queued.len() - 1 } else { 0 };
+            let mut next = self.queued.remove(place);
             next.due_at = next.due_at.max(now);
             self.current = Some(next);
         }
@@ -989,7 +1016,8 @@ pub fn rank(due: Timestamp, priority: u8) -> Timestamp {
 fn held(current: &mut Option<CurrentRun>, number: u64, token: u64) -> Result<&mut CurrentRun, NotHolder> {
     current
         .as_mut()
-        .filter(|c| c.state == RunState::Running && c.number == number && c.token == token)
+        .filter(|c| c.state == RunState::Running || mutant("token_outlives_its_lease"))
+        .filter(|c| c.number == number && (c.token == token || mutant("no_token_check")))
         .ok_or(NotHolder)
 }
 

@@ -25,6 +25,10 @@ pub mod lease;
 pub mod lifecycle;
 pub mod limits;
 pub mod memory;
+#[cfg(not(quell_mutants))]
+mod mutants;
+#[cfg(quell_mutants)]
+pub mod mutants;
 pub mod outcome;
 pub mod retry;
 pub mod schedule;

@@ -13,6 +13,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::StoreResult;
 use crate::inspect::{Inspect, Inspected};
 use crate::limits;
+use crate::mutants::mutant;
 use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::store::{
     AppendRequest, Appended, ClaimRequest, Claimed, Control, Controlled, Description, Durability,
@@ -73,6 +74,9 @@ impl MemoryStore {
         let told = portable::last(&world).max(portable::last(&backup.0));
         *world = backup.0.clone();
         world.numbers = Numbers::Last(told + limits::EPOCH_JUMP);
+        if mutant("restore_takes_numbers_back") {
+            world.numbers = backup.0.numbers.clone();
+        }
         for source in world.sources.values_mut() {
             source.probe = None;
         }
@@ -131,7 +135,12 @@ impl Store for MemoryStore {
     async fn settle(&self, request: SettleRequest) -> StoreResult<Settled> {
         request.check()?;
         let (now, mut world) = self.open()?;
+        let before = world.audit.len();
         let settled = world.settle(now, request)?;
+        if mutant("audit_after_commit") && now.as_millis() % 7 == 0 {
+            // The process died between the commit and the record.
+            world.audit.truncate(before);
+        }
         self.bell.ring();
         Ok(settled)
     }

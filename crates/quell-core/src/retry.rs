@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::mutants::mutant;
 
 /// A queue's rule for trying again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -82,7 +83,8 @@ impl RetryPolicy {
 
     /// The wait before the next try. `retries` are the earlier retry outcomes; `chance` is drawn from [0, 1).
     pub fn delay(&self, retries: u32, chance: f64) -> Duration {
-        let exponent = i32::try_from(retries).unwrap_or(i32::MAX);
+        let exponent =
+            if mutant("backoff_never_grows") { 0 } else { i32::try_from(retries).unwrap_or(i32::MAX) };
         let grown = self.base.as_secs_f64() * self.factor.powi(exponent);
         let capped = grown.min(self.cap.as_secs_f64());
         let shortened = capped * (1.0 - self.jitter * chance.clamp(0.0, 1.0));

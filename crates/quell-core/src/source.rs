@@ -18,6 +18,7 @@ use crate::clock::Timestamp;
 use crate::event::{Invalid, SourceName, Tenant};
 use crate::lane::Paused;
 use crate::limits;
+use crate::mutants::mutant;
 use crate::outcome::VerdictKind;
 
 /// One token, in the units of the bucket: sixty thousandths, so that a millisecond adds exactly `per_minute` of them.
@@ -508,13 +509,13 @@ impl Source {
         }
         if self.rules.per_minute.is_some() {
             debug_assert!(self.level >= TOKEN, "a token is only taken when there is one");
-            self.level = self.level.saturating_sub(TOKEN);
+            self.level = self.level.saturating_sub(if mutant("source_token_is_free") { 0 } else { TOKEN });
             self.unspent.push(Unspent { token, left: TOKEN });
             if self.unspent.len() > limits::SOURCE_UNSPENT_MAX {
                 self.unspent.remove(0);
             }
         }
-        if self.paused_until.is_some_and(|until| now >= until) {
+        if self.paused_until.is_some_and(|until| now >= until) && !mutant("everybody_is_a_probe") {
             self.probe = Some(Probe { run, token, until: lease_until });
         }
     }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::limits;
+use crate::mutants::mutant;
 
 /// The rule for when a lane is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,7 +228,12 @@ impl OpenWindow {
     /// The first event fixed policy and cap. A later one that asks for a window of its own sets the quiet period of its
     /// own step and may lower the cap, never raise it; `none` acts as a flush.
     pub fn event(&mut self, at: Timestamp, count: u64, bytes: u64, asked: Option<&WindowPolicy>) {
-        self.latest_at = self.latest_at.max(at);
+        if !mutant("quiet_does_not_restart") {
+            self.latest_at = self.latest_at.max(at);
+        }
+        if mutant("closed_window_opens_again") {
+            self.closed = None;
+        }
         self.step = None;
         match asked {
             None => {}
@@ -267,11 +273,15 @@ impl OpenWindow {
     pub fn due(&self) -> (Timestamp, FiredBy) {
         let own = match self.window.policy {
             WindowPolicy::None => (self.first_at, FiredBy::None),
+            WindowPolicy::Fixed { wait } if mutant("fixed_restarts") => {
+                (self.latest_at.after(wait), FiredBy::Fixed)
+            }
             WindowPolicy::Fixed { wait } => (self.first_at.after(wait), FiredBy::Fixed),
             WindowPolicy::Quiet { quiet, max_wait } => {
                 let (calm, cap) =
                     (self.latest_at.after(self.step.unwrap_or(quiet)), self.first_at.after(max_wait));
-                if calm <= cap { (calm, FiredBy::Quiet) } else { (cap, FiredBy::Cap) }
+                let capped = calm > cap && !mutant("cap_is_ignored");
+                if capped { (cap, FiredBy::Cap) } else { (calm, FiredBy::Quiet) }
             }
         };
         match self.closed {
@@ -315,7 +325,8 @@ impl Cut {
     /// Whether the next event still belongs to the batch.
     pub fn takes(&mut self, size: u64) -> bool {
         let bytes = self.bytes.saturating_add(size);
-        let full = self.count >= u64::from(self.bounds.max_events) || bytes > self.bounds.max_bytes;
+        let most = u64::from(self.bounds.max_events) + u64::from(mutant("one_event_too_many"));
+        let full = self.count >= most || bytes > self.bounds.max_bytes;
         if full && self.count > 0 {
             return false;
         }

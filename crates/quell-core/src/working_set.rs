@@ -25,6 +25,7 @@ use crate::lane::{self, Attention, Claimer, CurrentRun, Finished, Gone, Lane, Pa
 use crate::lane::{Rest, Step, Taken};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
+use crate::mutants::mutant;
 use crate::outcome::VerdictKind;
 use crate::schedule::ScheduleRow;
 use crate::shelf::{Document, Shelf};
@@ -186,10 +187,13 @@ impl WorkingSet {
             let (id, given) = (event.id.id(), matches!(event.id, NewEventId::Given(_)));
             let print = event.payload.fingerprint();
             let same = |first: Fingerprint, plan: Plan| {
-                if first == print { Ok(plan) } else { Err(id_conflict(&event.lane, id)) }
+                let equal = first == print || mutant("conflict_is_a_duplicate");
+                if equal { Ok(plan) } else { Err(id_conflict(&event.lane, id)) }
             };
             let looked_up = request.repeat || given;
             let known = inhabited.and_then(|l| l.ids.get(id)).filter(|_| looked_up);
+            let waits = |seq: u64| inhabited.and_then(|l| l.lane.run_of(seq, None)).is_some();
+            let known = known.filter(|(seq, _)| !mutant("id_ends_with_its_run") || waits(*seq));
             let aside =
                 self.aside.iter().find(|a| looked_up && a.event.lane == event.lane && a.event.id.id() == id);
             if let Some((seq, first)) = known {
@@ -205,7 +209,8 @@ impl WorkingSet {
                 continue;
             }
             if event.policy.content_dedupe && event.delay.is_none() {
-                if !given && let Some(seq) = inhabited.and_then(|l| l.same_content(print)) {
+                let own = given && !mutant("equal_content_merges_given_ids");
+                if !own && let Some(seq) = inhabited.and_then(|l| l.same_content(print)) {
                     plans.push(Plan::Duplicate(seq));
                     continue;
                 }
@@ -232,7 +237,7 @@ impl WorkingSet {
         if event.only_if_idle && !(idle && self.aside.iter().all(|a| a.event.lane != event.lane)) {
             return Err(not_idle(&event.lane));
         }
-        if event.delay.is_some() || waiting + new < event.policy.lane_events {
+        if event.delay.is_some() || waiting + new < event.policy.lane_events || mutant("lane_has_no_limit") {
             return Ok(());
         }
         let buffered = inhabited.and_then(|l| l.lane.open).map_or(0, |o| o.count);
@@ -249,7 +254,15 @@ impl WorkingSet {
                 self.put_aside(now, new.clone(), now.after(new.delay.unwrap_or_default()))
             }
             Plan::New => self.enter(now, new, false),
-            Plan::Duplicate(seq) => self.duplicate(new, seq),
+            Plan::Duplicate(seq) => {
+                let lane = self.lanes.get_mut(&new.lane).map(|l| &mut l.lane);
+                if mutant("duplicate_moves_the_window")
+                    && let Some(open) = lane.and_then(|l| l.open.as_mut())
+                {
+                    open.window.latest_at = now;
+                }
+                self.duplicate(new, seq)
+            }
             Plan::DuplicateAside(number) => self.duplicate_aside(number),
             Plan::Repeats(id) => match self.lanes.get(&new.lane).and_then(|l| l.ids.get(&id)) {
                 Some((seq, _)) => self.duplicate(new, *seq),
@@ -284,9 +297,13 @@ impl WorkingSet {
         self.inhabit(now, &new.lane);
         self.make_room(now, new);
         let source = self.resolve(now, new);
-        let (seq, number) = (self.fresh(), self.fresh());
+        let (mut seq, number) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(&new.lane).expect("it was inserted above");
         let lane = &mut inhabited.lane;
+        if mutant("sequence_without_the_lock") && lane.head_seq > 0 && seq.is_multiple_of(5) {
+            // Somebody who has read the same row at the same time got the same number.
+            seq = lane.head_seq;
+        }
         let met = lane.append(now, seq, new, source, || number);
         let (id, print) = (new.id.id().clone(), new.payload.fingerprint());
         inhabited.ids.insert(id.clone(), (seq, print));
@@ -321,7 +338,11 @@ impl WorkingSet {
         }
         let over = usize::try_from(waiting + 1 - new.policy.lane_events).unwrap_or(usize::MAX);
         let unmarked = inhabited.events.range(open.lo..).filter(|(_, k)| k.mark.is_none());
-        let oldest: Vec<u64> = unmarked.map(|(seq, _)| *seq).take(over).collect();
+        let seqs = unmarked.map(|(seq, _)| *seq);
+        let oldest: Vec<u64> = match mutant("drops_the_newest") {
+            true => seqs.rev().take(over).collect(),
+            false => seqs.take(over).collect(),
+        };
         self.discard(now, &new.lane, &oldest, Change::Dropped, None);
     }
 
@@ -374,7 +395,8 @@ impl WorkingSet {
             let running = self.running(&key);
             let all = policy.max_running.map_or(u64::MAX, u64::from);
             let ready = self.readiness(now, &self.lanes[&key].lane).is_go();
-            if ready && claimed.batches.len() < request.max && *taken < room && running < all {
+            let allowed = running < all || mutant("max_running_is_ignored");
+            if ready && claimed.batches.len() < request.max && *taken < room && allowed {
                 *taken += 1;
                 claimed.batches.push(self.hand_out(now, &key, request, &policy));
             }
@@ -425,8 +447,11 @@ impl WorkingSet {
         let Readiness::Go { probe, .. } = self.readiness(now, &self.lanes[key].lane) else {
             panic!("a lane is handed out only when its source lets it go");
         };
-        let (token, leftover) = (self.fresh(), self.fresh());
+        let (mut token, leftover) = (self.fresh(), self.fresh());
         let inhabited = self.lanes.get_mut(key).expect("due lanes exist");
+        if mutant("token_counted_per_run") {
+            token = inhabited.lane.current.as_ref().map_or(0, |run| run.token) + 1;
+        }
         let lane = &mut inhabited.lane;
         let mut taken_events = 0;
         let mut merged = None;
@@ -544,7 +569,7 @@ impl WorkingSet {
                     self.steps.insert((run_id, row.revision, row.name.clone()), row);
                 }
                 let report = Report { result: request.result, usage: request.usage };
-                let ended = step.finished.is_some() && !step.split;
+                let ended = step.finished.is_some() && !step.split || mutant("retry_sends_its_follow_ups");
                 self.apply(now, &key, step, report, None);
                 if let Some(source) = source.and_then(|id| self.sources.get_mut(&id)) {
                     source.settled(now, run_id, token, request.verdict.kind(), request.source);
@@ -559,7 +584,7 @@ impl WorkingSet {
             }
             Err(lane::NotHolder) => {
                 let (verdict, first) = self.settled_before(run_id, token).ok_or_else(lost)?;
-                if verdict != request.verdict.kind() {
+                if verdict != request.verdict.kind() && !mutant("second_verdict_is_taken") {
                     return Err(already_settled(run_id, token, first.change));
                 }
                 let state = first.to.expect("a settlement names a state");
@@ -572,7 +597,7 @@ impl WorkingSet {
     fn settled_before(&self, run: RunId, token: u64) -> Option<(VerdictKind, &AuditRecord)> {
         let mut of_token =
             self.audit.iter().map(|t| &t.record).filter(|r| r.run == Some(run) && r.token == token);
-        of_token.find_map(|r| Some((r.verdict?, r)))
+        of_token.find_map(|r| Some((r.verdict?, r))).filter(|_| !mutant("settlement_is_not_remembered"))
     }
 
     /// Takes the lane back if its lease ran out.
@@ -583,6 +608,8 @@ impl WorkingSet {
         }
         let held = lane.current.clone()?;
         let run_id = lane.run_id(held.number);
+        // Whether the lease is over is for the clock of this call to say; when that was is not.
+        let now = now.max(lane.updated_at);
         let step = lane.reclaim(now);
         let state = step.made.to?;
         self.apply(now, key, step, Report::default(), None);
@@ -600,7 +627,9 @@ impl WorkingSet {
         actor: Option<&str>,
     ) {
         let lane = self.lanes[key].lane.id;
-        self.record(now, key, Some(lane), step.made, actor);
+        if !(mutant("reclaim_leaves_no_record") && step.made.change == Change::Reclaimed) {
+            self.record(now, key, Some(lane), step.made, actor);
+        }
         if let Some(also) = step.also {
             self.record(now, key, Some(lane), also, actor);
         }
@@ -612,10 +641,12 @@ impl WorkingSet {
         let totals = self.totals(key);
         match (ended.was_buffered, ended.state) {
             (true, _) => totals.discarded_buffered(counted),
+            (false, RunState::Failed) if mutant("dead_are_not_counted") => {}
             (false, state) => totals.finished(state, counted),
         }
         let run = RunId { lane, number: ended.run.number };
         let notice = aside::notice(key, run, &ended, report.result.as_ref());
+        let notice = notice.filter(|_| !mutant("nobody_is_told"));
         let Report { result, usage } = report;
         self.finished.push(FinishedRun { key: key.clone(), lane, ended, result, usage });
         if let Some(event) = notice {
@@ -628,7 +659,10 @@ impl WorkingSet {
         let numbers = [self.fresh(), self.fresh()];
         let inhabited = self.lanes.get_mut(key).expect("a settled run has a lane");
         let seqs: Vec<u64> = inhabited.members(parent).map(|k| k.event.seq).collect();
-        let (left, right) = seqs.split_at(seqs.len().div_ceil(2));
+        let (mut left, right) = seqs.split_at(seqs.len().div_ceil(2));
+        if mutant("halves_lose_an_event") && left.len() > 1 {
+            left = &left[1..];
+        }
         let mut parts = Vec::new();
         for (number, half) in numbers.into_iter().zip([left, right]) {
             parts.push(inhabited.part(number, half));
@@ -677,6 +711,7 @@ impl WorkingSet {
         let mut kept = Vec::new();
         for run in std::mem::take(&mut self.finished) {
             let dead = run.ended.state == RunState::Failed && run.ended.run.count > 0;
+            let dead = dead && !mutant("retention_takes_dead_letters");
             let expired = run.ended.at < before && !dead;
             if !expired || swept.removed_runs >= limits::RETENTION_RUNS_STEP as u64 {
                 swept.more |= expired;
@@ -724,7 +759,8 @@ impl WorkingSet {
 
     fn queue_paused(&self, key: &LaneKey) -> Option<&Paused> {
         let own = self.paused_queues.get(&(key.queue.clone(), Some(key.tenant.clone())));
-        own.or_else(|| self.paused_queues.get(&(key.queue.clone(), None)))
+        let all = self.paused_queues.get(&(key.queue.clone(), None));
+        own.or(all.filter(|_| !mutant("pause_of_all_tenants_is_ignored")))
     }
 
     fn record(&mut self, at: Timestamp, key: &LaneKey, lane: Option<u64>, made: Move, actor: Option<&str>) {
@@ -836,7 +872,8 @@ impl Inhabited {
 
     /// The event of the still open window whose payload is the same.
     fn same_content(&self, print: Fingerprint) -> Option<u64> {
-        let open = self.lane.open.filter(|o| o.window.closed.is_none())?;
+        let open =
+            self.lane.open.filter(|o| o.window.closed.is_none() || mutant("content_outlives_its_window"))?;
         let same = |(_, k): &(&u64, &Kept)| k.mark.is_none() && k.print == print;
         self.events.range(open.lo..).find(same).map(|(seq, _)| *seq)
     }
@@ -862,7 +899,9 @@ pub fn step(
     let StepRequest { run_id, token, name, action } = request;
     let holder = lane.and_then(|l| l.holder(run_id.number, token));
     let revision = holder.ok_or_else(|| StoreError::lost_lease(run_id, token))?.revision;
-    if let Some(value) = known.and_then(|row| row.value.clone()) {
+    if let Some(value) =
+        known.and_then(|row| row.value.clone()).filter(|_| !mutant("finished_step_runs_again"))
+    {
         return Ok((StepAnswer::Done { value, stored: false }, None));
     }
     let begun_by = known.map(|row| row.token);

@@ -20,6 +20,7 @@ mod deliveries;
 mod form;
 mod lane;
 mod lane_query;
+pub(crate) use lane_query::{reread_lane_words, told_lane_query};
 mod lanes;
 mod operations;
 mod origin;

@@ -19,6 +19,8 @@ mod dashboard;
 mod declare;
 mod depth;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 pub mod hooks;
 mod inspect;

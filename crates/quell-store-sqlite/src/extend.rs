@@ -21,7 +21,7 @@ pub(crate) fn extend(tx: &mut Tx<'_, '_>, request: &ExtendRequest) -> StoreResul
         lane.extend(tx.now, request.run_id.number, request.token, request.lease).map_err(|_| lost())?;
     let answer = Extended::from(beat);
     let probing = lane.current.as_ref().filter(|current| current.probe).and_then(|current| current.source);
-    let values = [number(lane.id), at(tx.now), at(answer.lease_until), at(tx.now)];
+    let values = [number(lane.id), at(lane.updated_at), at(answer.lease_until), at(lane.updated_at)];
     tx.execute(include_str!("../sql/extend_lane.sql"), values).map_err(|e| not_done(&e))?;
     if let Some(id) = probing {
         let (run, token, until) = (request.run_id, request.token, answer.lease_until);

@@ -8,6 +8,7 @@ use super::{after, open_as_run, plain, record};
 use crate::audit::Move;
 use crate::clock::Timestamp;
 use crate::lifecycle::{Change, RunState};
+use crate::mutants::mutant;
 use crate::source::SourceId;
 use crate::window::{FiredBy, WindowPolicy};
 
@@ -84,7 +85,10 @@ impl Lane {
     /// Lifts the lane's own pause; if there is none, ends the block and leaves the failed run in the dead letter.
     pub fn resume(&mut self, now: Timestamp) -> Option<Move> {
         let made = match (self.paused.take(), self.blocked) {
-            (Some(_), _) => plain(Change::Resumed),
+            (Some(_), _) => {
+                self.blocked = self.blocked.filter(|_| !mutant("resume_lifts_the_block_too"));
+                plain(Change::Resumed)
+            }
             (None, Some(blocked)) => self.unblock(blocked),
             (None, None) => return None,
         };
@@ -101,7 +105,8 @@ impl Lane {
     /// wins, any other end of its attempt is the cancellation. Nothing when there is nothing to cancel, or it was asked
     /// before.
     pub fn cancel(&mut self, now: Timestamp) -> Option<Step> {
-        if let Some(current) = self.current.as_mut().filter(|c| c.state == RunState::Running) {
+        let asks = |c: &&mut CurrentRun| c.state == RunState::Running && !mutant("cancel_without_asking");
+        if let Some(current) = self.current.as_mut().filter(asks) {
             if std::mem::replace(&mut current.cancel_requested, true) {
                 return None;
             }
@@ -152,7 +157,7 @@ impl Lane {
         };
         let mut made = record(&run, change, RunState::Pending);
         made.other_run = Some(open.number);
-        open.count -= gone.count;
+        open.count -= if mutant("dropped_still_counted") { 0 } else { gone.count };
         open.bytes -= gone.bytes;
         match gone.rest_lo {
             Some(lo) => {
@@ -248,8 +253,9 @@ impl Lane {
         let (left, right) = (half(left), half(right));
         let moves =
             [&left, &right].map(|run| Move { from: None, ..record(run, Change::SplitOff, run.state) });
-        self.current = Some(left);
-        self.queued.insert(0, right);
+        let (first, second) = if mutant("right_half_goes_first") { (right, left) } else { (left, right) };
+        self.current = Some(first);
+        self.queued.insert(0, second);
         self.updated_at = now;
         moves.map(|made| Move { other_run: Some(parent.number), ..made })
     }
@@ -272,7 +278,8 @@ impl Lane {
         let made =
             Move { from: None, other_run: Some(old.number), ..record(&run, Change::Redriven, run.state) };
         let mut step = Step::of(made);
-        if let Some(blocked) = self.blocked.filter(|b| b.run == old.number) {
+        let unblocks = |b: &Blocked| b.run == old.number && !mutant("redrive_leaves_the_block");
+        if let Some(blocked) = self.blocked.filter(unblocks) {
             step.also = Some(self.unblock(blocked));
             // Whatever became current behind the failed run has not been claimed, because of the block.
             if let Some(next) = self.current.replace(run) {
@@ -305,7 +312,8 @@ impl Lane {
     /// The store was restored from a backup: whoever held the lane holds it no longer. The attempt is given back,
     /// because nobody can say what became of it.
     pub fn restored(&mut self, now: Timestamp) -> Option<Step> {
-        let current = self.current.as_mut().filter(|c| c.state == RunState::Running)?;
+        let voids = |c: &&mut CurrentRun| c.state == RunState::Running && !mutant("restore_keeps_leases");
+        let current = self.current.as_mut().filter(voids)?;
         // Whatever ends the attempt of a run that was to be cancelled, but for its holder's success, cancels it.
         let change = if current.cancel_requested { Change::Cancelled } else { Change::Restored };
         current.refunds += u32::from(change == Change::Restored);

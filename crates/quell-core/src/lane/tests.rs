@@ -105,6 +105,16 @@ fn halves_go_before_anything_newer_and_the_left_one_first() {
     assert_eq!(lane.attention(at(2_000)), Attention::Again, "the right half is next");
 }
 
+/// Found by the model: a heartbeat of a server whose clock is behind.
+#[test]
+fn a_heartbeat_with_a_clock_that_is_behind_does_not_take_the_time_of_the_lane_back() {
+    let mut lane = claimed(RunRules::default());
+    lane.append(at(5_000), 9, &event(Window::none()), None, || 8);
+    let beat = lane.extend(at(4_000), 7, 10, Duration::from_secs(10)).unwrap();
+    assert_eq!(lane.updated_at, at(5_000));
+    assert!(beat.lease_until >= at(15_000), "{:?}", beat.lease_until);
+}
+
 #[test]
 fn priority_overtakes_by_thirty_seconds_a_level() {
     assert!(rank(at(60_000), 5) < rank(at(31_000), 4));

@@ -10,12 +10,14 @@ use crate::event::{Event, EventId, LaneKey, NewEvent, NewEventId, Overflow, Queu
 use crate::lane::{self, Finished};
 use crate::lifecycle::Change;
 use crate::limits;
+use crate::mutants::mutant;
 use crate::store::{ClaimRequest, Receipt, id_conflict};
 
 impl WorkingSet {
     /// Accepts an event without giving it a place in its lane yet.
     pub(super) fn put_aside(&mut self, now: Timestamp, event: NewEvent, ready_at: Timestamp) -> Receipt {
         let number = self.fresh();
+        let ready_at = if mutant("delay_is_ignored") { now } else { ready_at };
         self.totals(&event.lane).set_aside(1);
         self.aside.push(Aside { ready_at, look_at: ready_at, ..Aside::new(number, event, now) });
         Receipt { duplicate: false, ..self.duplicate_aside(number) }
@@ -76,7 +78,7 @@ impl WorkingSet {
         };
         let key = aside.event.lane.clone();
         let known = self.lanes.get(&key).and_then(|l| l.ids.get(aside.event.id.id())).copied();
-        let given = matches!(aside.event.id, NewEventId::Given(_));
+        let given = matches!(aside.event.id, NewEventId::Given(_)) && !mutant("aside_enters_twice");
         match (known.filter(|_| given), wait) {
             (None, Some(until)) => self.aside[place].look_at = until,
             (None, None) => {

@@ -10,6 +10,7 @@ use crate::event::{EventId, LaneKey, NewEvent, NewEventId, Payload, QueueName, T
 use crate::lane::{self, Lane, Paused};
 use crate::lifecycle::{Change, RunState};
 use crate::limits;
+use crate::mutants::mutant;
 use crate::schedule::{Schedule, ScheduleRow};
 use crate::source::{Source, Standing};
 use crate::store::{
@@ -205,7 +206,7 @@ impl WorkingSet {
             self.record(now, &key, Some(made.lane), Lane::edited_on_return(made.number, seq), Some(actor));
         }
         let run = &mut self.finished[place].ended.run;
-        run.count -= seqs.len() as u64;
+        run.count -= if mutant("redriven_stay_dead") { 0 } else { seqs.len() as u64 };
         run.links.redriven_into = Some(made.number);
         self.totals(&key).redriven(state, seqs.len() as u64);
         Ok(Controlled { changed: true, events: seqs.len() as u64, run: Some(made), more: false })
@@ -243,7 +244,7 @@ impl WorkingSet {
         for seq in seqs {
             inhabited.events.get_mut(seq).expect("it was listed above").mark = Some(number);
         }
-        let fresh = request.fresh || !whole;
+        let fresh = request.fresh || !whole || mutant("redrive_forgets_its_steps");
         let step = inhabited.lane.redrive(now, old, part, fresh);
         let made = inhabited.lane.run_id(number);
         if !fresh {

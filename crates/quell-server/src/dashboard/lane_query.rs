@@ -83,11 +83,11 @@ impl LaneQuery {
         }
         let mut query = LaneQuery::default();
         for word in words(text)? {
-            let (negated, word) = match word.strip_prefix('-') {
+            let (negated, rest) = match word.text.strip_prefix('-') {
                 Some(rest) if !rest.is_empty() => (true, rest),
-                _ => (false, word.as_str()),
+                _ => (false, word.text.as_str()),
             };
-            query.add(negated, read(word)?);
+            query.add(negated, read(rest, &word)?);
         }
         // The store lists either by key or by lease; by lease it needs no further look.
         query.running &= query.key_prefix.is_none() && !query.idle;
@@ -144,6 +144,7 @@ impl LaneQuery {
     pub(super) fn words(fields: &[(&str, Option<&str>)]) -> String {
         let word = |(name, value): &(&str, Option<&str>)| -> Option<String> {
             let value = (*value)?.replace('\\', "\\\\").replace('"', "\\\"");
+            let value = if *name == "key" { value.replace('*', "\\*") } else { value };
             let plain = !value.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\');
             let star = if *name == "key" { "*" } else { "" };
             Some(if plain { format!("{name}:{value}{star}") } else { format!("{name}:\"{value}{star}\"") })
@@ -183,9 +184,43 @@ impl What {
     }
 }
 
-/// Text is cut at spaces; within quotation marks they belong to the word, and a mark is written `\"`.
-fn words(text: &str) -> Answer<Vec<String>> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
+/// What a filter asks for, told for `fuzzing.rs`.
+pub(crate) fn told_lane_query(text: &str) -> Result<String, String> {
+    let query = LaneQuery::parse(text).map_err(|problem| problem.detail().to_owned())?;
+    let kinds: Vec<_> =
+        query.looked_at.iter().map(|c| (c.negated, std::mem::discriminant(&c.what))).collect();
+    let LaneQuery { queue, tenant, key_prefix, running, idle, .. } = &query;
+    Ok(format!(
+        "{} {} {} {running} {idle} {kinds:?}",
+        queue.is_some(),
+        tenant.is_some(),
+        key_prefix.is_some()
+    ))
+}
+
+/// Writes a filter for a key that begins so and reads it: panics when it does not ask for that, for `fuzzing.rs`.
+pub(crate) fn reread_lane_words(key: &str) {
+    let written = LaneQuery::words(&[("queue", Some("q")), ("key", Some(key))]);
+    if let Ok(read) = LaneQuery::parse(&written) {
+        assert_eq!(read.key_prefix.as_deref(), Some(key), "{written} asks for another key");
+        assert_eq!(read.queue.as_deref(), Some("q"), "{written} asks for another queue");
+    } else {
+        assert!(written.chars().count() > CHARS_MAX, "{written} cannot be read");
+    }
+}
+
+/// A word without its marks.
+#[derive(Default)]
+struct Word {
+    text: String,
+    /// Where a star of it means itself.
+    stars: Vec<usize>,
+}
+
+/// Text is cut at spaces; within quotation marks they belong to the word, a mark is written `\"`, and a star that means
+/// itself `\*`.
+fn words(text: &str) -> Answer<Vec<Word>> {
+    let (mut words, mut word) = (Vec::new(), None::<Word>);
     let mut quoted = false;
     let mut letters = text.chars();
     while let Some(c) = letters.next() {
@@ -194,9 +229,13 @@ fn words(text: &str) -> Answer<Vec<String>> {
                 quoted = !quoted;
                 word.get_or_insert_default();
             }
-            '\\' if quoted => word.get_or_insert_default().extend(letters.next()),
+            '\\' if quoted => {
+                let (word, escaped) = (word.get_or_insert_default(), letters.next());
+                word.stars.extend((escaped == Some('*')).then_some(word.text.len()));
+                word.text.extend(escaped);
+            }
             c if c.is_whitespace() && !quoted => words.extend(word.take()),
-            c => word.get_or_insert_default().push(c),
+            c => word.get_or_insert_default().text.push(c),
         }
     }
     if quoted {
@@ -206,7 +245,8 @@ fn words(text: &str) -> Answer<Vec<String>> {
     Ok(words)
 }
 
-fn read(word: &str) -> Answer<What> {
+/// A word, or what is left of it behind a minus.
+fn read(word: &str, whole: &Word) -> Answer<What> {
     let Some(place) = word.find([':', '>', '<']) else { return Ok(What::KeyContains(word.to_owned())) };
     let (name, rest) = word.split_at(place);
     let (sign, value) = rest.split_at(1);
@@ -214,7 +254,7 @@ fn read(word: &str) -> Answer<What> {
     match (name, sign) {
         ("queue", ":") => Ok(What::Queue(value.to_owned())),
         ("tenant", ":") => Ok(What::Tenant(value.to_owned())),
-        ("key", ":") => Ok(read_key(value)),
+        ("key", ":") => Ok(read_key(value, whole)),
         ("state", ":") => read_state(value),
         ("why", ":") => {
             let known = Reason::ALL.into_iter().find(|reason| reason.as_str() == value);
@@ -239,11 +279,19 @@ fn read(word: &str) -> Answer<What> {
 }
 
 /// `+49*` begins so, `*49*` and `*49` contain it, anything else is the whole key.
-fn read_key(value: &str) -> What {
-    match (value.strip_prefix('*'), value.strip_suffix('*')) {
-        (Some(rest), _) => What::KeyContains(rest.trim_end_matches('*').to_owned()),
-        (None, Some(start)) => What::KeyBegins(start.to_owned()),
-        (None, None) => What::KeyIs(value.to_owned()),
+/// `is`, `begins*`, `*contains*`.
+fn read_key(value: &str, whole: &Word) -> What {
+    let from = whole.text.len() - value.len();
+    let wild = |place: usize| !whole.stars.contains(&(from + place));
+    if let Some(mut rest) = value.strip_prefix('*').filter(|_| wild(0)) {
+        while let Some(shorter) = rest.strip_suffix('*').filter(|_| wild(rest.len())) {
+            rest = shorter;
+        }
+        return What::KeyContains(rest.to_owned());
+    }
+    match value.strip_suffix('*').filter(|start| wild(start.len())) {
+        Some(start) => What::KeyBegins(start.to_owned()),
+        None => What::KeyIs(value.to_owned()),
     }
 }
 
@@ -373,6 +421,18 @@ mod tests {
         }
         assert!(LaneQuery::parse(&"x".repeat(CHARS_MAX + 1)).is_err());
         assert!(matches("49:17", &row("+49:17")), "a key may look like anything");
+    }
+
+    /// Found by the fuzzer: such a key could not be looked for.
+    #[test]
+    fn a_star_of_a_key_can_mean_itself() {
+        for key in ["*", "*a", "a*b*", "**", "a\\*"] {
+            let text = LaneQuery::words(&[("key", Some(key))]);
+            let wish = LaneQuery::parse(&text).unwrap().wish(None, 1);
+            assert_eq!(wish.key_prefix.as_deref(), Some(key), "{text}");
+        }
+        assert!(matches("key:\"\\*a\"", &row("*a")) && !matches("key:\"\\*a\"", &row("xa")));
+        assert!(matches("key:*\"b\\*\"*", &row("ab*c")) && !matches("key:*\"b\\*\"*", &row("abc")));
     }
 
     #[test]
