@@ -14,7 +14,7 @@ pub(crate) const EXIT_CODES: [(&str, &str); 10] = [
     ("0", "done; also a worker that was stopped by one signal"),
     (
         "1",
-        "failed, or something is wrong: `doctor` found a problem, `send --bulk` refused lines, `redrive` refused runs",
+        "failed, or something is wrong: `doctor` found a problem, `send --bulk` refused lines, `redrive` refused runs, `torture` found something",
     ),
     ("2", "wrong usage or configuration; also a question that nobody can be asked without `--yes`"),
     ("3", "not found: a run, an event, a schedule, a key that was never seen, a queue that nobody knows"),
@@ -216,6 +216,8 @@ pub(crate) enum Command {
     Demo(commands::demo::DemoArgs),
     /// Measure this machine's disk, or the server that --store names, and Quell on it
     Bench(commands::bench::BenchArgs),
+    /// Kill, stop and cut off processes on a new store, and check every promise in the end
+    Torture(commands::torture::TortureArgs),
     /// Print a completion script for your shell
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages, or show the one of quell itself
@@ -226,6 +228,9 @@ pub(crate) enum Command {
     /// One of the processes that the benchmark starts.
     #[command(hide = true, name = "bench-worker")]
     BenchWorker(commands::bench::WorkerArgs),
+    /// One of the processes that torture starts and kills.
+    #[command(hide = true, name = "torture-child")]
+    TortureChild(commands::torture::ChildArgs),
 }
 
 impl Command {
@@ -236,6 +241,8 @@ impl Command {
             Command::Listen(_) => "info,quell_server::hooks=debug",
             // It tells its own story, of which a reclaimed lease is a part and no warning.
             Command::Demo(_) | Command::DemoWorker(_) | Command::Simulate(_) => "error",
+            // Its parent hurts it on purpose.
+            Command::TortureChild(_) => "error",
             _ => "warn",
         }
     }

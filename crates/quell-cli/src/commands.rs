@@ -36,6 +36,7 @@ pub(crate) mod store;
 pub(crate) mod tail;
 pub(crate) mod token;
 pub(crate) mod top;
+pub(crate) mod torture;
 pub(crate) mod trigger;
 pub(crate) mod work;
 
@@ -84,10 +85,12 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<u8, Failure
         Command::Simulate(args) => simulate::run(args, global).await,
         Command::Demo(args) => demo::run(&args).await,
         Command::Bench(args) => bench::run(&args, global).await,
+        Command::Torture(args) => torture::run(&args, global).await,
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::DemoWorker(args) => demo::work(&args).await,
         Command::BenchWorker(args) => bench::work(&args).await,
+        Command::TortureChild(args) => torture::child(&args).await,
     }
 }
 

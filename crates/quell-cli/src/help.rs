@@ -51,6 +51,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("simulate", include_str!("../help/simulate.md")),
     ("demo", include_str!("../help/demo.md")),
     ("bench", include_str!("../help/bench.md")),
+    ("torture", include_str!("../help/torture.md")),
     ("completions", include_str!("../help/completions.md")),
     ("man", include_str!("../help/man.md")),
 ];

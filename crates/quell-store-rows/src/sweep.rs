@@ -1,10 +1,9 @@
 //! Sweep: leases that ran out are taken back, schedules fire, events aside enter their lanes; the retention is the
 //! backend's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use quell_core::aside::Aside;
-use quell_core::event::{LaneKey, Overflow, QueueName, Tenant};
+use quell_core::event::{LaneKey, NewEvent, Overflow, QueueName, Tenant};
 use quell_core::lane::Attention;
 use quell_core::limits;
 use quell_core::store::Reclaimed;
@@ -80,19 +79,12 @@ pub(crate) async fn fire_and_enter(
         .collect();
     work.take_in(lanes.lanes);
     let now = work.now;
-    let mut want = wanted(&work, &ready);
-    for row in &fires {
-        let s = &row.schedule;
-        let key = LaneKey { tenant: s.tenant.clone(), queue: s.queue.clone(), key: s.key.clone() };
-        if let Some((event, _)) = row.clone().fire(now) {
-            want.ids.extend(work.lane(&key).map(|lane| (lane.id, event.id.id().clone())));
-            govern(&mut want, &event);
-        }
-        want.aside_first.push(key);
-    }
+    let fired: Vec<NewEvent> = fires.iter().filter_map(|row| row.clone().fire(now)).map(|(e, _)| e).collect();
+    let want = wanted(&work, ready.iter().map(|aside| &aside.event).chain(&fired));
     work.take_in_aside(&ready);
     work.take_in_schedules(&fires);
-    work.find(&want, 16 + count * 10).await?;
+    // One more than are at hand enters of each lane, see `wanted`.
+    work.find(&want, 16 + 2 * count * 7).await?;
     work.set.fire_and_enter(now, |_, _| true);
     if let Some(at) = work.commit(Index::Lazy).await? {
         backend.ring(at);
@@ -100,21 +92,28 @@ pub(crate) async fn fire_and_enter(
     Ok(more)
 }
 
-fn wanted(work: &Work, ready: &[Aside]) -> Want {
+/// What is looked up for these events, which may enter their lanes.
+fn wanted<'e>(work: &Work, events: impl Iterator<Item = &'e NewEvent>) -> Want {
     let mut want = Want::default();
-    let mut lanes = BTreeSet::new();
-    for aside in ready {
-        let event = &aside.event;
-        if lanes.insert(&event.lane) {
-            // Those of one lane enter in order: behind one that has to wait, all wait.
-            want.aside_first.push(event.lane.clone());
+    // How many enter each lane, and the least room that any of those has that drop others.
+    let mut entering: BTreeMap<&LaneKey, (u64, Option<u64>)> = BTreeMap::new();
+    for event in events {
+        let (count, room) = entering.entry(&event.lane).or_default();
+        *count += 1;
+        if event.policy.overflow == Overflow::DropOldest {
+            *room = Some(room.map_or(event.policy.lane_events, |room| room.min(event.policy.lane_events)));
         }
         govern(&mut want, event);
-        let Some(lane) = work.lane(&event.lane) else { continue };
-        want.ids.push((lane.id, event.id.id().clone()));
-        if let (Some(open), Overflow::DropOldest) = (lane.open, event.policy.overflow) {
-            let of_lane = ready.iter().filter(|a| a.event.lane == event.lane).count() as u64;
-            let over = (lane.events() + of_lane).saturating_sub(event.policy.lane_events);
+        want.ids.extend(work.lane(&event.lane).map(|lane| (lane.id, event.id.id().clone())));
+    }
+    for (key, (count, room)) in entering {
+        // Those of one lane enter in order: behind one that has to wait, all wait.
+        want.aside_first.push(key.clone());
+        let Some(lane) = work.lane(key) else { continue };
+        if let (Some(open), Some(room)) = (lane.open, room) {
+            // The first of the lane, which is read along, may have become ready since the others were found. Were one event
+            // too few read, what stays would seem to be nothing, and would belong to no run any more.
+            let over = (lane.events() + count + 1).saturating_sub(room);
             if over > 0 {
                 want.spans.push(front(lane.id, open.lo, over + 1));
             }

@@ -129,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("quell.db");
         connection::prepare_file(&path).unwrap();
-        let (writer, _) = connection::open_writer(&path).unwrap();
+        let (writer, _) = connection::open_writer(&path, connection::Synchronous::Full).unwrap();
         writer.execute_batch("CREATE TABLE t (a BLOB)").unwrap();
         let mut checkpointer = Checkpointer::new(&path);
         for _ in 0..COMMITS_BEFORE {

@@ -90,8 +90,21 @@ fn refuse_network_filesystem(_folder: &Path) -> StoreResult<()> {
     Ok(())
 }
 
+/// How much of a commit is on the disk when it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Synchronous {
+    /// All of it.
+    Full,
+    /// Nothing until the log is copied back.
+    Normal,
+}
+
 /// A connection that writes. Says how durable its commits are.
-pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> {
+pub(crate) fn open_writer(path: &Path, level: Synchronous) -> StoreResult<(Connection, Durability)> {
+    let level = match level {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
     let set = || -> rusqlite::Result<Durability> {
@@ -99,7 +112,7 @@ pub(crate) fn open_writer(path: &Path) -> StoreResult<(Connection, Durability)> 
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}"))?;
         let journal: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         connection.execute_batch(&format!(
-            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
+            "PRAGMA synchronous = {level}; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
              PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = {WAL_PAGES};
              PRAGMA journal_size_limit = {WAL_BYTES_KEPT};"
         ))?;

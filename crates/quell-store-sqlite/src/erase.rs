@@ -93,7 +93,7 @@ pub(crate) fn after_erase(connection: &Connection, left: Left) -> Option<Left> {
 /// For files that are too large to be rewritten while they are being used: nobody else can write while it lasts, and
 /// they are told `unavailable` if that takes more than ten seconds. Needs as much free disk as the file has, twice.
 pub fn compact(path: &Path) -> StoreResult<()> {
-    let (mut connection, _) = connection::open_writer(path)?;
+    let (mut connection, _) = connection::open_writer(path, connection::Synchronous::Full)?;
     migrate::migrate(&mut connection)?;
     let turn = open_lock(path)?;
     turn.lock().map_err(|e| quell_core::error::StoreError::unavailable(format!("cannot lock: {e}")))?;

@@ -29,6 +29,7 @@ use quell_core::tables::Tables;
 use rusqlite::Connection;
 
 use crate::checkpoint::Checkpointer;
+use crate::connection::Synchronous;
 use crate::wake::Bell;
 use crate::writer::{Answer, Inbox, Request, Writer};
 
@@ -89,9 +90,19 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the file, making it if it does not exist. Refuses, with the reason, what it cannot be sure of.
     pub fn open(path: &Path) -> StoreResult<Arc<Self>> {
+        SqliteStore::opened(path, Synchronous::Full)
+    }
+
+    /// Opens it with `synchronous = NORMAL`, which loses acknowledged events in a power cut and says so in its description. It is
+    /// here for a test of power cuts, which has to show that it would notice: nothing else should use it.
+    pub fn open_unflushed(path: &Path) -> StoreResult<Arc<Self>> {
+        SqliteStore::opened(path, Synchronous::Normal)
+    }
+
+    fn opened(path: &Path, synchronous: Synchronous) -> StoreResult<Arc<Self>> {
         connection::prepare_file(path)?;
         let turn = turn::Turn::new(open_lock(path)?, connection::WRITER_PATIENCE);
-        let (mut writer, durability) = connection::open_writer(path)?;
+        let (mut writer, durability) = connection::open_writer(path, synchronous)?;
         migrate::migrate(&mut writer)?;
         settle_clock(&writer).map_err(|e| error::not_done(&e))?;
         backup::raise_epoch(&writer)?;

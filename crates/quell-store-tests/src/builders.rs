@@ -10,10 +10,7 @@ use std::time::Duration;
 use quell_core::batch::{Batch, RunId, WorkerId};
 use quell_core::cron::{Cron, Zone};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::{
-    AppendPolicy, EventId, Key, LaneKey, NewEvent, NewEventId, Overflow, Payload, QueueName, SourceName,
-    Tenant,
-};
+use quell_core::event::{AppendPolicy, LaneKey, NewEvent, NewEventId, Overflow, Payload, SourceName, Tenant};
 use quell_core::lane::{DuringRun, Notify, OnFailed, RetryWith, RunRules};
 use quell_core::lifecycle::RunState;
 use quell_core::outcome::Verdict;
@@ -22,11 +19,14 @@ use quell_core::shelf::{Document, Shelf, ShelfAction, ShelfAnswer, ShelfRequest}
 use quell_core::source::{FaultKind, SourceFault, SourceReport, SourceRules};
 use quell_core::store::{
     AppendRequest, Appended, ClaimQueue, ClaimQueues, ClaimRequest, Claimed, Control, ControlAction,
-    Controlled, ExtendRequest, Extended, HoldAnswer, HoldRequest, Purge, PurgeWhat, QueueScope, Receipt,
-    Redrive, RedriveTo, RunPolicy, SettleRequest, Settled, SourceAction, SourceAnswer, SourceRequest,
-    SourceScope, StepAction, StepAnswer, StepRequest, Store, SweepRequest, Swept,
+    Controlled, Extended, HoldAnswer, Purge, PurgeWhat, QueueScope, Receipt, Redrive, RedriveTo, RunPolicy,
+    SettleRequest, Settled, SourceAction, SourceAnswer, SourceRequest, SourceScope, StepAction, StepAnswer,
+    Store, SweepRequest, Swept,
 };
 use quell_core::window::{Window, WindowPolicy};
+pub use quell_torture::requests::{
+    extend_request, hold_request, id, lane, queue, settle_request, step_request,
+};
 
 /// The lease that [`policy`] gives.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -38,26 +38,13 @@ pub fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub fn queue(name: &str) -> QueueName {
-    QueueName::new(name).expect("test queues have good names")
-}
-
 pub fn tenant(name: &str) -> Tenant {
     Tenant::new(name).expect("test tenants have good names")
-}
-
-/// The lane of a key without tenant.
-pub fn lane(queue_name: &str, key: &str) -> LaneKey {
-    LaneKey::new(queue(queue_name), Key::new(key).expect("test keys are good keys"))
 }
 
 /// The lane of a tenant's key.
 pub fn lane_of(tenant_name: &str, queue_name: &str, key: &str) -> LaneKey {
     lane(queue_name, key).of(tenant(tenant_name))
-}
-
-pub fn id(text: &str) -> EventId {
-    EventId::new(text).expect("test ids are good ids")
 }
 
 /// An event of this queue and key: no window, a made id, a small payload.
@@ -387,11 +374,6 @@ pub const RELEASE: Verdict = Verdict::Release;
 pub const INTERRUPTED: Verdict = Verdict::Interrupted;
 pub const SUPERSEDED: Verdict = Verdict::Superseded;
 
-/// The end of this batch's attempt, with no delay and no report.
-pub fn settle_request(batch: &Batch, verdict: Verdict) -> SettleRequest {
-    SettleRequest::new(batch.run_id, batch.token, verdict)
-}
-
 /// Settles, whatever the answer.
 pub async fn try_settle(store: &dyn Store, batch: &Batch, verdict: Verdict) -> StoreResult<Settled> {
     store.settle(settle_request(batch, verdict)).await
@@ -410,17 +392,9 @@ pub async fn settle_after(store: &dyn Store, batch: &Batch, verdict: Verdict, de
     settled
 }
 
-pub fn extend_request(batch: &Batch, lease: Duration) -> ExtendRequest {
-    ExtendRequest { run_id: batch.run_id, token: batch.token, lease }
-}
-
 /// Extends by the holder.
 pub async fn extend(store: &dyn Store, batch: &Batch, lease: Duration) -> Extended {
     store.extend(extend_request(batch, lease)).await.expect("the holder may extend")
-}
-
-pub fn hold_request(batch: &Batch, if_head: Option<u64>) -> HoldRequest {
-    HoldRequest { run_id: batch.run_id, token: batch.token, if_head }
 }
 
 /// Asks at the gate, without a condition on the head.
@@ -431,10 +405,6 @@ pub async fn hold(store: &dyn Store, batch: &Batch) -> HoldAnswer {
 /// Asks at the gate whether anything arrived since the claim.
 pub async fn hold_at_head(store: &dyn Store, batch: &Batch) -> HoldAnswer {
     store.hold(hold_request(batch, Some(batch.head_seq))).await.expect("the holder may ask").answer
-}
-
-pub fn step_request(batch: &Batch, name: &str, action: StepAction) -> StepRequest {
-    StepRequest { run_id: batch.run_id, token: batch.token, name: name.into(), action }
 }
 
 /// A step by the holder.

@@ -23,13 +23,12 @@ use crate::reads::{
 };
 use crate::{Harness, World};
 
-mod courses;
 mod errands;
 pub mod governed;
 mod kill_loop;
-mod roles;
 
-pub use kill_loop::{KillLoop, child, judge, kill_loop, log_path};
+pub use kill_loop::{KillLoop, child, judge, kill_loop};
+pub use quell_torture::log_path;
 
 pub async fn a_claimed_run_is_claimable_one_lease_after_a_crash_and_the_attempt_counts(world: &dyn World) {
     let store = world.store();

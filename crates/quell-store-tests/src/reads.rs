@@ -132,45 +132,17 @@ pub async fn lane_row(store: &dyn Store, key: &LaneKey) -> Option<LaneRow> {
 
 /// All lanes, page by page.
 pub async fn all_lanes(store: &dyn Store, filter: LaneFilter) -> Vec<LaneRow> {
-    let mut filter = filter;
-    let mut all = Vec::new();
-    loop {
-        let page = lane_page(store, filter.clone()).await;
-        all.extend(page.items);
-        filter.cursor = page.next;
-        if filter.cursor.is_none() {
-            return all;
-        }
-    }
+    quell_torture::reads::all_lanes(store, filter).await.expect("reads are answered")
 }
 
 /// All runs, page by page.
 pub async fn all_runs(store: &dyn Store, filter: RunFilter) -> Vec<RunRow> {
-    let mut filter = filter;
-    let mut all = Vec::new();
-    loop {
-        let page = run_page(store, filter.clone()).await;
-        all.extend(page.items);
-        filter.cursor = page.next;
-        if filter.cursor.is_none() {
-            return all;
-        }
-    }
+    quell_torture::reads::all_runs(store, filter).await.expect("reads are answered")
 }
 
 /// The whole audit, oldest first.
 pub async fn trail(store: &dyn Store, filter: AuditFilter) -> Vec<AuditRecord> {
-    let mut filter = AuditFilter { limit: 1_000, ..filter };
-    let mut all = Vec::new();
-    loop {
-        let page = audit_page(store, filter.clone()).await;
-        all.extend(page.items);
-        filter.cursor = page.next;
-        if filter.cursor.is_none() {
-            all.reverse();
-            return all;
-        }
-    }
+    quell_torture::reads::trail(store, filter).await.expect("reads are answered")
 }
 
 /// The audit of one key without tenant, oldest first.

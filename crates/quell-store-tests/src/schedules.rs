@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quell_core::clock::Timestamp;
 use quell_core::cron::{Cron, Zone};
-use quell_core::event::Payload;
+use quell_core::event::{Overflow, Payload};
 use quell_core::inspect::{AuditFilter, Inspect, Inspected};
 use quell_core::lifecycle::{Change, RunState};
 use quell_core::schedule::{Schedule, ScheduleRow};
@@ -22,7 +22,9 @@ use crate::builders::{
     SUCCEEDED, append, claim, claim_all, claim_none, claim_one, claim_request, control, event, forget,
     from_queue, ids, lane, lane_of, policy, queue, schedule, secs, settle, sweep, tenant, worker,
 };
-use crate::reads::{assert_moment, changes, event_place, health, lane_row, totals, totals_of, trail};
+use crate::reads::{
+    assert_moment, changes, event_place, health, lane_detail, lane_row, totals, totals_of, trail,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -354,6 +356,27 @@ pub async fn a_fire_opens_the_window_of_its_queue(world: &dyn World) {
     assert_eq!((row.state, row.buffered), (Some(RunState::Pending), 1));
     world.advance(MINUTE * 5 + secs(10)).await;
     assert_eq!(claim_one(&*store).await.fired_by, FiredBy::Fixed);
+}
+
+/// Rule 19: a fire, and what comes from aside in the same step, drop as many of the oldest as they need, and the rest stays.
+/// Found by `quell torture`: what stayed belonged to no run any more when one more came than had been reckoned with.
+pub async fn a_fire_into_a_full_lane_drops_the_oldest_and_keeps_the_rest(world: &dyn World) {
+    let store = world.store();
+    let hour = past_the_hour(world).await;
+    let mut tight = nightly("0 * * * *");
+    let policy = std::sync::Arc::make_mut(&mut tight.policy);
+    (policy.window, policy.lane_events) = (Window::fixed(DAY), 3);
+    policy.overflow = Overflow::DropOldest;
+    put(&*store, tight).await;
+    let new = |id: &str| event("report", "daily").id(id).fixed(86_400).lane_events(3).drop_oldest();
+    append(&*store, [new("a"), new("b"), new("c"), new("late").delay(3_000)]).await;
+    world.advance(HOUR).await;
+    sweep(&*store).await;
+    let detail = lane_detail(&*store, &lane("report", "daily")).await.expect("it has events");
+    let fire = fire_id("nightly", hour.after(HOUR));
+    assert_eq!(detail.events.iter().map(|e| e.id.as_str()).collect::<Vec<_>>(), ["c", "late", &fire]);
+    let expected = Totals { accepted: 5, buffered: 3, discarded: 2, ..Totals::default() };
+    assert_eq!(totals(&*store, "report").await, expected);
 }
 
 /// Rule 30: a fire that may be years away is a wake-up time like any other.

@@ -431,6 +431,7 @@ macro_rules! store_suite {
                 next_at_is_the_next_fire
                 schedules_of_two_tenants_are_two
                 a_fire_opens_the_window_of_its_queue
+                a_fire_into_a_full_lane_drops_the_oldest_and_keeps_the_rest
                 a_rare_schedule_waits_for_its_day
             }
         }

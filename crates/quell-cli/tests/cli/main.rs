@@ -35,4 +35,5 @@ mod support;
 mod telemetry;
 mod together;
 mod top;
+mod torture;
 mod waiting;

@@ -14,11 +14,11 @@ use quell_core::error::ErrorKind;
 use quell_core::source::SourceReport;
 use quell_core::store::{ClaimQueue, ClaimQueues, ClaimRequest, Claimed, RunPolicy, SettleRequest};
 use quell_core::store::{SourceAction, SourceAnswer, Store};
+use quell_torture::pause;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::governed::{COURSES, FLIGHTS, SHOP};
-use super::roles::pause;
 use crate::builders::{SUCCEEDED, ask, claim_request_by, extend, queue, settle, settle_request};
 use crate::reads::health;
 

@@ -14,12 +14,12 @@ use quell_core::inspect::AuditFilter;
 use quell_core::lifecycle::Change;
 use quell_core::source::{Breaker, SourceRules};
 use quell_core::store::Store;
+use quell_torture::pause;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::errands::{Handed, Line, Process, Told, WORK_LANES, put_up, read_log};
 use super::kill_loop::{Crew, end, signal};
-use super::roles::pause;
 use crate::builders::{
     FAILED, append, append_one, breaker, claim_one, declare, event, fault, queue, rate, settle_saying,
 };

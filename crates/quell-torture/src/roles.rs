@@ -1,4 +1,4 @@
-//! What the children of the kill loop do until they are killed: send, work, and lay hands on lanes.
+//! What the children do until they are killed: send, work, and lay hands on lanes; and how what is left is finished.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,16 @@ use quell_core::store::{
 use quell_core::window::WindowPolicy;
 use serde_json::json;
 
-use super::courses::{Course, LANES, LEASE, courses};
-use crate::builders::{extend_request, hold_request, id, settle_request, step_request};
 use crate::chance::Chance;
+use crate::courses::{Course, LANES, LEASE, courses};
 use crate::record::Recorded;
+use crate::requests::{extend_request, hold_request, id, settle_request, step_request};
+
+/// What a handler takes, every other time.
+const HANDLING: Duration = Duration::from_millis(10);
 
 /// Sends until it is killed: new events, some again, some later, some with wishes of their own.
-pub(super) async fn append_forever(store: &Recorded, name: &str) {
+pub(crate) async fn append_forever(store: &Recorded, name: &str) {
     let courses = courses();
     let mut chance = Chance::seeded(seed_of(name));
     let mut sent: Vec<(usize, u64, String)> = Vec::new();
@@ -69,8 +72,10 @@ async fn answered(store: &Recorded, mut request: AppendRequest) -> bool {
     loop {
         match store.append(request.clone()).await {
             Ok(_) => return true,
-            Err(error) if error.is_unknown() => request.repeat = true,
-            Err(error) if error.is_temporary() => pause(Duration::from_millis(5)).await,
+            Err(error) if error.is_temporary() => {
+                request.repeat |= error.is_unknown();
+                pause(Duration::from_millis(5)).await;
+            }
             Err(error) => {
                 let own = matches!(error.kind, ErrorKind::Full | ErrorKind::NotIdle | ErrorKind::Conflict);
                 assert!(own, "append: {error}");
@@ -81,7 +86,7 @@ async fn answered(store: &Recorded, mut request: AppendRequest) -> bool {
 }
 
 /// Claims and handles until it is killed.
-pub(super) async fn work_forever(store: &Recorded, name: &str) {
+pub(crate) async fn work_forever(store: &Recorded, name: &str) {
     let courses = courses();
     let me = Arc::new(WorkerId { name: name.to_owned(), pid: std::process::id(), start: name.to_owned() });
     let mut listener = store.wakeups();
@@ -115,7 +120,7 @@ pub(super) async fn work_forever(store: &Recorded, name: &str) {
     }
 }
 
-pub(super) fn claim_for(worker: &Arc<WorkerId>, courses: &[Course]) -> ClaimRequest {
+pub(crate) fn claim_for(worker: &Arc<WorkerId>, courses: &[Course]) -> ClaimRequest {
     ClaimRequest {
         worker: worker.clone(),
         queues: ClaimQueues::Listed(courses.iter().map(Course::claim).collect()),
@@ -149,6 +154,10 @@ async fn handle(store: &Recorded, courses: &[Course], batch: &Batch) {
 async fn process(store: &Recorded, courses: &[Course], batch: &Batch) -> Option<Verdict> {
     let (token, queue) = (batch.token, batch.lane.queue.as_str());
     let rules = courses.iter().find(|c| c.name == queue)?.run.rules;
+    if token.is_multiple_of(2) {
+        // Long enough that whoever is stopped is often stopped here, with a lease.
+        pause(HANDLING).await;
+    }
     if token.is_multiple_of(4) {
         remember(store, batch).await?;
     }
@@ -198,7 +207,7 @@ async fn remember(store: &Recorded, batch: &Batch) -> Option<()> {
 }
 
 /// Settles until the answer is known.
-pub(super) async fn settled(store: &Recorded, request: SettleRequest) {
+pub(crate) async fn settled(store: &Recorded, request: SettleRequest) {
     let request = SettleRequest { delay: Duration::from_millis(10), ..request };
     loop {
         match store.settle(request.clone()).await {
@@ -213,7 +222,7 @@ pub(super) async fn settled(store: &Recorded, request: SettleRequest) {
 }
 
 /// Lays hands on lanes until it is killed.
-pub(super) async fn operate_forever(store: &Recorded, name: &str) {
+pub(crate) async fn operate_forever(store: &Recorded, name: &str) {
     let courses = courses();
     let mut chance = Chance::seeded(seed_of(name));
     loop {
@@ -272,7 +281,7 @@ async fn redrive_one(store: &Recorded, course: &Course, chance: &mut Chance) {
     act(store, ControlAction::Redrive(redrive)).await;
 }
 
-pub(super) async fn act(store: &Recorded, action: ControlAction) {
+pub(crate) async fn act(store: &Recorded, action: ControlAction) {
     let control = Control { actor: "operator".to_owned(), action };
     while let Err(error) = store.control(control.clone()).await {
         if !error.is_temporary() {
@@ -288,12 +297,12 @@ pub(super) async fn act(store: &Recorded, action: ControlAction) {
 }
 
 /// Waits for a wake-up, at most so long and never long.
-pub(super) async fn wait(listener: &mut dyn Wakeups, at_most: Duration) {
+pub(crate) async fn wait(listener: &mut dyn Wakeups, at_most: Duration) {
     let bounded = at_most.clamp(Duration::from_millis(1), Duration::from_millis(100));
     let _ = tokio::time::timeout(bounded, listener.woken()).await;
 }
 
-pub(super) async fn pause(time: Duration) {
+pub async fn pause(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 

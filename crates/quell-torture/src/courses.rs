@@ -11,22 +11,22 @@ use quell_core::store::{ClaimQueue, RunPolicy};
 use quell_core::window::{Window, WindowPolicy};
 use serde_json::json;
 
-use crate::builders::{id, lane, queue};
 use crate::record::same_word;
+use crate::requests::{id, lane, queue};
 
 /// Lanes of each queue.
-pub(super) const LANES: u64 = 2;
+pub(crate) const LANES: u64 = 2;
 /// Short, so that a killed worker's lane comes back while the loop still runs.
-pub(super) const LEASE: Duration = Duration::from_millis(400);
+pub(crate) const LEASE: Duration = Duration::from_millis(400);
 const ATTEMPTS: u32 = 6;
 /// Who is told how runs of the first queue ended.
 const NOTICES: &str = "notices";
 
 /// One queue with its rules.
-pub(super) struct Course {
-    pub(super) name: &'static str,
-    pub(super) append: Arc<AppendPolicy>,
-    pub(super) run: Arc<RunPolicy>,
+pub(crate) struct Course {
+    pub(crate) name: &'static str,
+    pub(crate) append: Arc<AppendPolicy>,
+    pub(crate) run: Arc<RunPolicy>,
 }
 
 fn ms(millis: u64) -> Duration {
@@ -34,7 +34,7 @@ fn ms(millis: u64) -> Duration {
 }
 
 /// Every course, the queue of notices last: nobody sends there.
-pub(super) fn courses() -> Vec<Course> {
+pub(crate) fn courses() -> Vec<Course> {
     let quiet = Window::quiet_capped(ms(5), ms(20));
     let rules = RunRules::default;
     let newer = || RunRules { retry_with: RetryWith::Newer, ..rules() };
@@ -66,22 +66,22 @@ fn course(name: &'static str, window: Window, rules: RunRules) -> Course {
 }
 
 impl Course {
-    pub(super) fn lane(&self, n: u64) -> LaneKey {
+    pub(crate) fn lane(&self, n: u64) -> LaneKey {
         lane(self.name, &format!("lane-{n}"))
     }
 
-    pub(super) fn event(&self, n: u64, name: &str) -> NewEvent {
+    pub(crate) fn event(&self, n: u64, name: &str) -> NewEvent {
         let payload = Payload::of(&json!({ "canary": name }));
         NewEvent::new(self.lane(n), NewEventId::Given(id(name)), payload, self.append.clone())
     }
 
-    pub(super) fn claim(&self) -> ClaimQueue {
+    pub(crate) fn claim(&self) -> ClaimQueue {
         ClaimQueue::new(queue(self.name), self.run.clone(), 2)
     }
 }
 
 /// What the checker has to know before the first event.
-pub(super) fn policies() -> Vec<Record> {
+pub(crate) fn policies() -> Vec<Record> {
     let policy = |course: &Course| {
         let (window, rules) = (course.append.window, course.run.rules);
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);

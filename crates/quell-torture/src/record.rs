@@ -1,8 +1,8 @@
 //! A store that writes down every question and every answer, in the words of the independent checker (`quell-check`).
 //!
 //! [`Recorded`] wraps any store and is one itself. The question is written before the store is asked and the answer
-//! after it came, each with a moment of the boot clock that all processes of a machine share, so the records of several
-//! processes can be put into one order. [`whole_history`] adds a dump of the store and hands everything to the checker.
+//! after it came, each with a moment of the monotonic clock that all processes of a machine share, so the records of several
+//! processes can be put into one order. [`with_dump`] adds what the store holds in the end; `judge.rs` hands everything to the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,12 +67,12 @@ impl Recorded {
 
     /// Something that is simply so.
     pub fn fact(&self, op: Op) {
-        self.write(boot_nanos(), Record::fact(self.process, op));
+        self.write(monotonic_nanos(), Record::fact(self.process, op));
     }
 
     fn asked(&self, op: Op) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        self.write(boot_nanos(), Record::invoke(self.process, call, op));
+        self.write(monotonic_nanos(), Record::invoke(self.process, call, op));
         call
     }
 
@@ -84,7 +84,7 @@ impl Recorded {
                 None => Record::info(self.process, call),
             },
         };
-        self.write(boot_nanos(), record);
+        self.write(monotonic_nanos(), record);
     }
 
     fn revision(&self, run: u64) -> u32 {
@@ -259,28 +259,25 @@ impl Store for Recorded {
     }
 }
 
-/// Adds a dump of the store, has everything checked, and panics with the report of the first broken promise.
-pub async fn whole_history(
+/// Adds a dump of the store. Nothing may go on in it any more.
+pub async fn with_dump(
     mut records: Vec<Record>,
     store: &Arc<dyn Store>,
     drained: bool,
-) -> quell_check::Summary {
+) -> StoreResult<Vec<Record>> {
     let late = Arc::new(Mutex::new(Vec::new()));
     let sink = late.clone();
     let push = move |record| sink.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     let recorder = Recorded::new(store.clone(), u64::MAX, Box::new(push));
-    let dump = dump(&recorder, drained).await;
+    let dump = dump(&recorder, drained).await?;
     recorder.fact(Op::Dump(Box::new(dump)));
     records.extend(std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner)));
-    match quell_check::check(&records) {
-        Ok(summary) => summary,
-        Err(violation) => panic!("{violation}"),
-    }
+    Ok(records)
 }
 
-/// The boot clock: one for all processes of this machine.
-fn boot_nanos() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+/// The monotonic clock: one for all processes of this machine, also for those whose boot clock was moved.
+fn monotonic_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let whole = u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000;
     whole + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use quell_check::history::{AuditEntry, Dump, DumpEvent, DumpRun, Name, Place, QueueTotals};
 use quell_core::audit::AuditRecord;
+use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{Event, LaneKey};
 use quell_core::inspect::{AuditFilter, RunFilter, RunRow};
 use quell_core::lifecycle::RunState;
@@ -14,22 +15,26 @@ use crate::reads::{all_runs, run_detail, stats, trail};
 
 /// What the checker judges. Events that are still aside cannot be listed: whoever wants them judged drains first, and
 /// the counters tell whether that was done.
-pub async fn dump(recorder: &Recorded, drained: bool) -> Dump {
+pub async fn dump(recorder: &Recorded, drained: bool) -> StoreResult<Dump> {
     let store: &dyn Store = &*recorder.inner;
-    let rows = all_runs(store, RunFilter::default()).await;
+    let rows = all_runs(store, RunFilter { limit: 1_000, ..RunFilter::default() }).await?;
     let mut events = Vec::new();
     for row in rows.iter().filter(|row| row.events > 0) {
-        let detail = run_detail(store, row.id).await.expect("a listed run can be read");
+        let Some(detail) = run_detail(store, row.id).await? else {
+            let detail = format!("run {} is listed and cannot be read", row.id);
+            return Err(StoreError::new(ErrorKind::Corrupt, detail));
+        };
         for event in &detail.list {
             recorder.made_itself(&row.lane, event.id.as_str(), &event.payload);
             events.push(dump_event(&row.lane, event, row));
         }
     }
-    let mut audit = trail(store, AuditFilter::default()).await;
+    let mut audit = trail(store, AuditFilter::default()).await?;
     audit.sort_by_key(|record| record.id);
     let names: BTreeMap<u64, Name> = rows.iter().map(|row| (row.id.lane, lane_name(&row.lane))).collect();
-    let queues = stats(store).await;
-    Dump {
+    let mut queues = stats(store).await?;
+    queues.sort_by(|a, b| (&a.tenant, &a.queue).cmp(&(&b.tenant, &b.queue)));
+    Ok(Dump {
         drained,
         queues: queues
             .iter()
@@ -48,7 +53,7 @@ pub async fn dump(recorder: &Recorded, drained: bool) -> Dump {
         runs: rows.iter().map(dump_run).collect(),
         audit: audit.into_iter().map(|record| audit_entry(record, &names)).collect(),
         audit_from: None,
-    }
+    })
 }
 
 fn dump_event(lane: &LaneKey, event: &Event, run: &RunRow) -> DumpEvent {
