@@ -338,6 +338,11 @@ impl WorkingSet {
         }
         let over = usize::try_from(waiting + 1 - new.policy.lane_events).unwrap_or(usize::MAX);
         let unmarked = inhabited.events.range(open.lo..).filter(|(_, k)| k.mark.is_none());
+        // The open run begins with the first that stays: a store that has not read it would leave out those in between.
+        debug_assert!(
+            unmarked.clone().count() as u64 >= open.count.min(over as u64 + 1),
+            "too few events are at hand"
+        );
         let seqs = unmarked.map(|(seq, _)| *seq);
         let oldest: Vec<u64> = match mutant("drops_the_newest") {
             true => seqs.rev().take(over).collect(),

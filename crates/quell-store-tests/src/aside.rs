@@ -335,6 +335,21 @@ pub async fn an_event_from_aside_drops_the_oldest_where_its_queue_says_so(world:
     assert_eq!(changes(&trail_of(&*store, "chat", "k1").await), [Change::Dropped]);
 }
 
+/// Rule 19: several at once drop as many, and those in between stay.
+pub async fn several_from_aside_drop_as_many_and_leave_no_gap(world: &dyn World) {
+    let store = world.store();
+    let new = |id: &str| new(id).fixed(500).lane_events(6).drop_oldest();
+    append(&*store, ["a", "b", "c", "d", "e", "f"].map(new)).await;
+    append(&*store, [new("g").delay(30), new("h").delay(31)]).await;
+    world.advance(secs(35)).await;
+    sweep(&*store).await;
+    let detail = lane_detail(&*store, &lane("chat", "k1")).await.expect("it has events");
+    let there: Vec<&str> = detail.events.iter().map(|e| e.id.as_str()).collect();
+    assert_eq!(there, ["c", "d", "e", "f", "g", "h"]);
+    world.advance(secs(500)).await;
+    assert_eq!(ids(&claim_one(&*store).await), there);
+}
+
 /// Rule 19: only buffered events make room; where they are too few the event stays aside.
 pub async fn an_event_from_aside_never_drops_what_a_worker_holds(world: &dyn World) {
     let store = world.store();

@@ -381,6 +381,7 @@ macro_rules! store_suite {
                 what_waits_for_a_full_lane_holds_up_nobody
                 an_event_from_aside_drops_the_oldest_where_its_queue_says_so
                 an_event_from_aside_never_drops_what_a_worker_holds
+                several_from_aside_drop_as_many_and_leave_no_gap
                 the_same_id_is_one_event_aside_and_in_its_lane
                 a_known_id_with_another_payload_is_a_conflict_aside_too
                 an_id_aside_belongs_to_its_lane
