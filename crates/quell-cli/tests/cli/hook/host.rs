@@ -261,8 +261,9 @@ impl Host {
 
     /// Waits until nobody works any more, and makes sure that nothing was left.
     pub(crate) fn quiet(&self) {
-        until("the worker ends", || self.workers().is_empty());
-        assert!(self.spool().is_empty().unwrap(), "something was left in the spool\n{}", self.log());
+        // A worker that a hook has only just started is not to be seen yet.
+        let done = || self.workers().is_empty() && self.spool().is_empty().unwrap();
+        until(&format!("the worker ends and leaves nothing in the spool\n{}", self.log()), done);
         let waiting = "SELECT count(*) FROM lane WHERE o_number IS NOT NULL OR r_number IS NOT NULL";
         assert_eq!(self.number(waiting), 0, "something was left in the queue\n{}", self.log());
         assert!(!self.somebody_works(), "the lock was left");
