@@ -55,8 +55,26 @@ fn main() -> ExitCode {
     ended.map_or_else(|failure| failure.report(), ExitCode::from)
 }
 
+/// Files and connections that may be open at once. Systems begin with 1,024 and let a process have more: a server takes 4,096
+/// connections unless its configuration says otherwise. Not all that there may be, because programs that handlers start inherit it.
+#[cfg(unix)]
+const OPEN_FILES: u64 = 16_384;
+
+#[cfg(unix)]
+fn allow_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    if limit.current.is_some_and(|now| now < wanted) {
+        // Without it, the bound is met later, by a connection that is refused.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
+}
+
 fn run(command: args::Command, global: &args::Global) -> Result<u8, Failure> {
     logging::start(global, command.log_level())?;
+    #[cfg(unix)]
+    allow_open_files();
     #[cfg(feature = "otel")]
     let telemetry = command.is_recorded().then(telemetry::Telemetry::start);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
