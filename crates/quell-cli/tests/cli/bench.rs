@@ -74,6 +74,6 @@ fn two_thousand_slow_heads_and_a_hundred_senders_of_bombs_keep_nobody_from_sendi
     // Each of the well-meaning was answered, or there would be no figures; how soon is for the benchmark to say.
     assert!(of("append p99 at") > 0.0 && of("append p99 beside") > 0.0);
     assert!(of("bombs that were sent, all refused") >= 100.0);
-    // A bomb that was kept as a whole would show many times over.
-    assert!(of("memory of the server, at the most") < 400.0, "{figures}");
+    // A hundred bodies of eight megabytes may be on their way at once; what they were to become would be many times that.
+    assert!(of("memory of the server, at the most") < 1_000.0, "{figures}");
 }
