@@ -442,8 +442,7 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     pub(crate) fn stop(pid: u32, held: Held) -> Frozen {
-        let token = held.token;
-        Frozen::stop_now(pid, token)
+        Frozen::stop_now(pid, held.token)
     }
 
     pub(crate) fn stop_now(pid: u32, token: i64) -> Frozen {
