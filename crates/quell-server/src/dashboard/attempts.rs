@@ -113,9 +113,8 @@ pub(super) fn hide_errors<'a>(rules: &[RedactRule], rows: impl IntoIterator<Item
 #[cfg(test)]
 mod tests {
     use quell::quell_core::attempt::AttemptReport;
-    use quell::quell_core::event::{QueueName, Tenant};
 
-    use super::super::samples::run_row;
+    use super::super::samples::{audit_record, run_row};
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -124,26 +123,8 @@ mod tests {
 
     fn record(seconds: i64, token: u64, change: Change, to: RunState) -> AuditRecord {
         let from = if change == Change::Claimed { RunState::Pending } else { RunState::Running };
-        AuditRecord {
-            id: u64::try_from(seconds).unwrap(),
-            at: at(seconds),
-            tenant: Tenant::none(),
-            queue: QueueName::new("q").unwrap(),
-            key: None,
-            run: None,
-            change,
-            from: Some(from),
-            to: Some(to),
-            attempt: 1,
-            token,
-            worker: Some("w1".to_owned()),
-            prior_worker: None,
-            upto_seq: 0,
-            next_at: None,
-            other_run: None,
-            verdict: None,
-            actor: None,
-        }
+        let id = u64::try_from(seconds).unwrap();
+        AuditRecord { id, token, ..audit_record(at(seconds), change, from, to) }
     }
 
     fn reported(token: u64, error: Option<&str>, report: AttemptReport) -> ReportedAttempt {

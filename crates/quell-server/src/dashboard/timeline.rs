@@ -199,10 +199,9 @@ fn draw(arrivals: &[Timestamp], mut pieces: Vec<Piece>, now: Timestamp, lives: b
 #[cfg(test)]
 mod tests {
     use quell::quell_core::audit::AuditRecord;
-    use quell::quell_core::event::{QueueName, Tenant};
     use quell::quell_core::inspect::RunRow;
 
-    use super::super::samples::run_row;
+    use super::super::samples::{audit_record, run_row};
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -210,26 +209,7 @@ mod tests {
     }
 
     fn record(seconds: i64, change: Change, from: RunState, to: RunState, next: Option<i64>) -> AuditRecord {
-        AuditRecord {
-            id: 1,
-            at: at(seconds),
-            tenant: Tenant::none(),
-            queue: QueueName::new("q").unwrap(),
-            key: None,
-            run: None,
-            change,
-            from: Some(from),
-            to: Some(to),
-            attempt: 1,
-            token: 1,
-            worker: Some("w1".to_owned()),
-            prior_worker: None,
-            upto_seq: 0,
-            next_at: next.map(at),
-            other_run: None,
-            verdict: None,
-            actor: None,
-        }
+        AuditRecord { next_at: next.map(at), ..audit_record(at(seconds), change, from, to) }
     }
 
     fn run(state: RunState, ended: Option<i64>, next: Option<i64>, audit: Vec<AuditRecord>) -> RunDetail {
