@@ -6,6 +6,7 @@
 //! An entry is written once, however often it is tried: its id is made of the run that it comes from. So a run may write to the
 //! book before it settles, and a crash between the two only makes the next attempt write the same again.
 
+mod copy;
 mod keys;
 mod tables;
 
@@ -21,8 +22,12 @@ use quell::quell_core::store::Store;
 use quell::quell_core::tables::{Cell, Row};
 use serde::{Deserialize, Serialize};
 
+pub use copy::Belongs;
+
 use crate::message::{self, Channel, Message};
 use crate::provider::Recipient;
+
+const APPLICATION: &str = "chat";
 
 /// Entries that are kept of one conversation; older ones go. A model is shown far fewer, and a person who looks back so far has
 /// the customer's own telephone.

@@ -7,10 +7,12 @@
 //! - `book/collection.rs`: one collection, all of it or nothing, and nothing of a worker that has lost its lane.
 //! - `book/points.rs`: what is asked about points.
 //! - `book/valuations.rs`: one value per intake.
+//! - `book/copy.rs`: all of it goes along when a store is copied.
 //!
 //! Everything that grows has a bound here, with its reason.
 
 mod collection;
+mod copy;
 mod intakes;
 mod points;
 mod valuations;
@@ -26,13 +28,14 @@ use quell::quell_core::store::Store;
 use quell::quell_core::tables::{Cell, Row, Tables};
 
 pub use collection::{Collected, Collection, NewPoint};
+pub use copy::Belongs;
 pub use points::{Duplicate, Observation, Point, PointFilter};
 pub use valuations::Valued;
 
 use crate::money::{Currency, Money};
 
 const APPLICATION: &str = "prices";
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/001_prices.sql")];
+static MIGRATIONS: [&str; 1] = [include_str!("../migrations/001_prices.sql")];
 
 /// Intakes of one tenant. A source with three requests a minute takes a month for so many, and one scheduled event sends a
 /// collection for each of them.

@@ -17,8 +17,17 @@ use crate::line::{Entry, Kind, Role, Tally, Title, TitleRank, Usage};
 use crate::reader::Position;
 use crate::shape::{HookEvent, Status};
 
+pub(crate) const APPLICATION: &str = "transcripts";
 const SQLITE: &[&str] = &[include_str!("../migrations/sqlite_0001_archive.sql")];
 const POSTGRES: &[&str] = &[include_str!("../migrations/postgres_0001_archive.sql")];
+
+/// What makes the tables of the archive.
+pub(crate) fn migrations(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+    }
+}
 
 /// Of a line of an unknown type; a longer one is cut.
 pub const RAW_BYTES_MAX: usize = 64 << 10;
@@ -106,11 +115,7 @@ impl Archive {
             );
             StoreError::new(ErrorKind::Invalid, detail)
         })?;
-        let migrations = match tables.dialect() {
-            Dialect::Sqlite => SQLITE,
-            Dialect::Postgres => POSTGRES,
-        };
-        tables.migrate("transcripts", migrations).await?;
+        tables.migrate(APPLICATION, migrations(tables.dialect())).await?;
         Ok(Archive { tables })
     }
 

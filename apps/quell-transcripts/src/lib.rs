@@ -8,6 +8,7 @@
 
 pub mod archive;
 mod clock;
+pub mod copy;
 pub mod events;
 pub mod forward;
 pub mod handle;

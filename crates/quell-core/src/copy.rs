@@ -7,6 +7,8 @@
 //!
 //! The driver is `quell::copy`, the command `quell store copy`.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +17,13 @@ use crate::batch::RunId;
 use crate::clock::Timestamp;
 use crate::error::{StoreError, StoreResult};
 use crate::event::{LaneKey, QueueName, Tenant};
+use crate::keys::Keys;
 use crate::lane::{Lane, Paused};
 use crate::schedule::ScheduleRow;
 use crate::shelf::{Document, Shelf};
 use crate::source::{CacheRow, Declaration, Source, SourceId};
 use crate::store::StepRow;
+use crate::tables::Tables;
 use crate::totals::Totals;
 use crate::working_set::{FinishedRun, Kept, Trail};
 
@@ -71,6 +75,21 @@ pub trait Portable: Send + Sync + 'static {
     /// A word that a copy keeps in its target to find its place again; nothing when there is none.
     async fn place(&self) -> StoreResult<Option<String>>;
     async fn set_place(&self, place: Option<&str>) -> StoreResult<()>;
+
+    /// Where applications keep what is theirs. Unlike by the store's own [`tables`](crate::store::Store::tables) and
+    /// [`keys`](crate::store::Store::keys), it can be changed while the store is sealed.
+    fn applications(self: Arc<Self>) -> Applications {
+        Applications::Nowhere
+    }
+}
+
+/// The place that a store has for applications.
+#[derive(Clone)]
+pub enum Applications {
+    Tables(Arc<dyn Tables>),
+    Keys(Arc<dyn Keys>),
+    /// It has none, and so there is nothing of theirs.
+    Nowhere,
 }
 
 /// One row of a lane, or of none.

@@ -5,11 +5,12 @@
 //! holds a lock that the one who seals waits for: so when the seal is there, nobody is still writing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
-use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
+use quell_core::copy::{Applications, Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
@@ -31,6 +32,7 @@ use crate::rows::{
     step_columns, step_row, stored_lane, tenant,
 };
 use crate::shelves::{self, NO_DOCUMENTS};
+use crate::tables::PastSeal;
 use crate::tx::{Tx, read_aside, store_time};
 
 /// Payload bytes of one page.
@@ -453,6 +455,10 @@ impl Portable for PostgresStore {
             connection.query(&SET_PLACE, &[&place]).await.map(drop).map_err(|e| not_done(&e))
         })
         .await
+    }
+
+    fn applications(self: Arc<Self>) -> Applications {
+        Applications::Tables(Arc::new(PastSeal(self)))
     }
 }
 

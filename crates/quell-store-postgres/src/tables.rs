@@ -3,8 +3,10 @@
 //! Statements are sent whole with the types of their values, thirty at a time in one round trip, so they work through
 //! poolers, too. The store's own connections are told to go by indexes and never by bitmaps ([`connection.rs`]), which is
 //! right for lanes and wrong for a full-text index: a transaction of an application plans as PostgreSQL would by itself.
+//! A sealed store takes no write of an application either, except those of a copy ([`PastSeal`]).
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -18,6 +20,7 @@ use tokio_postgres::{Error, error::SqlState};
 use crate::PostgresStore;
 use crate::connection::Connection;
 use crate::error::{at_commit, cause, not_done};
+use crate::tx::WITH_OTHERS;
 
 /// Statements that travel together; more are not sent in their order (see `Connection::together`).
 const TOGETHER: usize = 30;
@@ -147,7 +150,23 @@ impl PostgresStore {
     }
 }
 
-async fn migrate(connection: &Connection, application: &str, migrations: &[&'static str]) -> StoreResult<()> {
+/// Whoever seals the store waits for this transaction, or it finds the seal.
+async fn unsealed(connection: &Connection) -> StoreResult<()> {
+    let lock = connection.own_text(WITH_OTHERS.text);
+    connection.ask(&lock, &[]).await.map_err(|e| not_done(&e))?;
+    let rows = find(connection, &Statement::new("SELECT sealed FROM quell.meta", [])).await?;
+    match rows.first().map_or(Ok(None), |row| row.maybe_text(0))? {
+        Some(by) => Err(quell_core::copy::sealed(&by)),
+        None => Ok(()),
+    }
+}
+
+async fn migrate(
+    connection: &Connection,
+    application: &str,
+    migrations: &[&'static str],
+    seal: Seal,
+) -> StoreResult<()> {
     // Whoever comes second waits here, and finds the work done.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('quell tables of quell.', 0))::text";
     find(connection, &Statement::new(lock, [])).await?;
@@ -156,6 +175,12 @@ async fn migrate(connection: &Connection, application: &str, migrations: &[&'sta
     let known = rows.first().map_or(Ok(0), |row| row.int(0))?;
     let done = usize::try_from(known).ok().filter(|done| *done <= migrations.len());
     let done = done.ok_or_else(|| newer_tables(application, known, migrations.len()))?;
+    if done == migrations.len() {
+        return Ok(());
+    }
+    if seal == Seal::Heeded {
+        unsealed(connection).await?;
+    }
     for migration in &migrations[done..] {
         let text = connection.own_text(migration);
         connection.batch(&text).await.map_err(|e| explained(&e))?;
@@ -167,22 +192,36 @@ async fn migrate(connection: &Connection, application: &str, migrations: &[&'sta
     Ok(())
 }
 
-#[async_trait]
-impl Tables for PostgresStore {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
-    }
+/// Whether a seal stops a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seal {
+    Heeded,
+    /// It is that of the copy that writes.
+    Own,
+}
 
-    async fn migrate(&self, application: &'static str, migrations: &[&'static str]) -> StoreResult<()> {
+impl PostgresStore {
+    async fn migrate_tables(
+        &self,
+        application: &str,
+        migrations: &[&'static str],
+        seal: Seal,
+    ) -> StoreResult<()> {
         let connection = self.begin().await?;
         // A connection that is dropped inside a transaction is closed, which rolls it back.
-        migrate(&connection, application, migrations).await?;
+        migrate(&connection, application, migrations, seal).await?;
         commit(&connection).await
     }
 
-    async fn write(&self, statements: Vec<Statement>) -> StoreResult<Vec<u64>> {
+    async fn write_tables(&self, statements: &[Statement], seal: Seal) -> StoreResult<Vec<u64>> {
         let connection = self.begin().await?;
-        match run(&connection, &statements).await {
+        let written = async {
+            if seal == Seal::Heeded {
+                unsealed(&connection).await?;
+            }
+            run(&connection, statements).await
+        };
+        match written.await {
             Ok(changed) => commit(&connection).await.map(|()| changed),
             Err(error) => {
                 if connection.batch("ROLLBACK").await.is_err() {
@@ -192,6 +231,21 @@ impl Tables for PostgresStore {
             }
         }
     }
+}
+
+#[async_trait]
+impl Tables for PostgresStore {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn migrate(&self, application: &'static str, migrations: &[&'static str]) -> StoreResult<()> {
+        self.migrate_tables(application, migrations, Seal::Heeded).await
+    }
+
+    async fn write(&self, statements: Vec<Statement>) -> StoreResult<Vec<u64>> {
+        self.write_tables(&statements, Seal::Heeded).await
+    }
 
     async fn read(&self, query: Statement) -> StoreResult<Vec<Row>> {
         let connection = self.begin().await?;
@@ -200,5 +254,27 @@ impl Tables for PostgresStore {
             connection.discard();
         }
         found
+    }
+}
+
+/// The same tables for a copy, which works on sealed stores.
+pub(crate) struct PastSeal(pub(crate) Arc<PostgresStore>);
+
+#[async_trait]
+impl Tables for PastSeal {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn migrate(&self, application: &'static str, migrations: &[&'static str]) -> StoreResult<()> {
+        self.0.migrate_tables(application, migrations, Seal::Own).await
+    }
+
+    async fn write(&self, statements: Vec<Statement>) -> StoreResult<Vec<u64>> {
+        self.0.write_tables(&statements, Seal::Own).await
+    }
+
+    async fn read(&self, query: Statement) -> StoreResult<Vec<Row>> {
+        self.0.read(query).await
     }
 }

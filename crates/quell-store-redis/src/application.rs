@@ -3,6 +3,8 @@
 //! A script is called by its hash. A server that does not know it may have been restarted, so it is opened first
 //! (`link.rs`) and told the script then, whichever of the two was the reason.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::keys::{Keys, check_names};
@@ -18,6 +20,8 @@ use crate::script::{APPLICATION_READS, APPLICATION_RUNS};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Runs,
+    /// The same on a sealed store: it is for a copy.
+    PastSeal,
     Reads,
 }
 
@@ -25,14 +29,14 @@ enum Way {
 fn whole(way: Way, script: &str) -> String {
     let front = match way {
         Way::Runs => APPLICATION_RUNS,
-        Way::Reads => APPLICATION_READS,
+        Way::PastSeal | Way::Reads => APPLICATION_READS,
     };
     format!("{front}{script}\nend\nreturn application(own, values)\n")
 }
 
 fn call(link: &Link, way: Way, text: &str, front: &str, names: &[&str], values: &[Cell]) -> Cmd {
     let mut call = redis::cmd(match way {
-        Way::Runs => "EVALSHA",
+        Way::Runs | Way::PastSeal => "EVALSHA",
         Way::Reads => "EVALSHA_RO",
     });
     call.arg(redis::Script::new(text).get_hash()).arg(names.len() + 1).arg(link.keys.meta());
@@ -94,7 +98,7 @@ impl RedisStore {
         let text = whole(way, script);
         let call = call(link, way, &text, &link.keys.application(application), names, values);
         let (line, kind) = match way {
-            Way::Runs => (For::Transactions, Call::Ends),
+            Way::Runs | Way::PastSeal => (For::Transactions, Call::Ends),
             Way::Reads => (For::Reads, Call::Harmless),
         };
         let answer = link.run(line, &call, kind, Foreign { application, text: &text }).await?;
@@ -122,5 +126,31 @@ impl Keys for RedisStore {
         values: Vec<Cell>,
     ) -> StoreResult<Vec<Cell>> {
         self.run_script(Way::Reads, application, script, names, &values).await
+    }
+}
+
+/// The same data for a copy, which works on sealed stores.
+pub(crate) struct PastSeal(pub(crate) Arc<RedisStore>);
+
+#[async_trait]
+impl Keys for PastSeal {
+    async fn run(
+        &self,
+        application: &'static str,
+        script: &'static str,
+        names: &[&str],
+        values: Vec<Cell>,
+    ) -> StoreResult<Vec<Cell>> {
+        self.0.run_script(Way::PastSeal, application, script, names, &values).await
+    }
+
+    async fn read(
+        &self,
+        application: &'static str,
+        script: &'static str,
+        names: &[&str],
+        values: Vec<Cell>,
+    ) -> StoreResult<Vec<Cell>> {
+        Keys::read(&*self.0, application, script, names, values).await
     }
 }

@@ -9,13 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
-use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
+use quell_core::copy::{Applications, Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
@@ -30,6 +30,7 @@ use quell_store_rows::rows::{Entries, Patience, Rows, Trouble};
 use redis::{Cmd, Value};
 
 use crate::RedisStore;
+use crate::application::PastSeal;
 use crate::apply::{self, TOTALS};
 use crate::find::{read_pauses, read_run_name, read_step_of};
 use crate::inspect::read_totals;
@@ -659,5 +660,9 @@ impl Portable for RedisStore {
 
     async fn set_place(&self, place: Option<&str>) -> StoreResult<()> {
         self.set_known("copy_place", place).await
+    }
+
+    fn applications(self: Arc<Self>) -> Applications {
+        Applications::Keys(Arc::new(PastSeal(self)))
     }
 }

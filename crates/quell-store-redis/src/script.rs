@@ -37,7 +37,7 @@ macro_rules! now {
 /// The only script that is sent as text, see there.
 pub(crate) const OPEN: &str = include_str!("../lua/open.lua");
 
-/// In front of the scripts of applications: of those that change something, and of those that only read.
+/// In front of the scripts of applications: of those that change something, and of those that only read or belong to a copy.
 pub(crate) const APPLICATION_RUNS: &str = guarded!("application");
 pub(crate) const APPLICATION_READS: &str = script!("application");
 

@@ -5,10 +5,12 @@
 //! every transaction reads when it has the write lock: once it is committed, nobody in any process changes anything, and
 //! whoever was writing had committed before.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
-use quell_core::copy::{Frame, LaneRow, Portable, Row};
+use quell_core::copy::{Applications, Frame, LaneRow, Portable, Row};
 use quell_core::error::StoreResult;
 use quell_core::source::{CacheRow, SourceId};
 use quell_core::store::StepRow;
@@ -18,6 +20,7 @@ use rusqlite::Connection;
 use crate::SqliteStore;
 use crate::error::not_done;
 use crate::inspect::history;
+use crate::tables::PastSeal;
 use crate::writer::Request;
 
 mod read;
@@ -98,5 +101,9 @@ impl Portable for SqliteStore {
 
     async fn set_place(&self, place: Option<&str>) -> StoreResult<()> {
         self.change(Change::SetPlace(place.map(str::to_owned))).await
+    }
+
+    fn applications(self: Arc<Self>) -> Applications {
+        Applications::Tables(Arc::new(PastSeal(self)))
     }
 }

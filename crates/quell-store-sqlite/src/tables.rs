@@ -3,6 +3,8 @@
 //! A write is a closure of `transact.rs`, so it has that file's time limit and its guard: an application cannot commit
 //! half of anything, and cannot keep the writer from others for longer than a transaction may take.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use quell_core::error::{StoreError, StoreResult};
 use quell_core::tables::{Cell, Dialect, Row, Statement, Tables, newer_tables};
@@ -111,6 +113,28 @@ fn flat<T>(done: Result<T, TransactionError<StoreError>>) -> StoreResult<T> {
     })
 }
 
+impl SqliteStore {
+    async fn migrate_tables(
+        &self,
+        application: &'static str,
+        migrations: &[&'static str],
+        passes_seal: bool,
+    ) -> StoreResult<()> {
+        let known = self.read(move |connection| version(connection, application)).await?;
+        if usize::try_from(known).is_ok_and(|known| known == migrations.len()) {
+            return Ok(());
+        }
+        let migrations = migrations.to_vec();
+        let work = move |connection: &Connection, _: &mut _| migrate(connection, application, &migrations);
+        flat(self.transact(TRANSACTION_MAX, passes_seal, work).await)
+    }
+
+    async fn write_tables(&self, statements: Vec<Statement>, passes_seal: bool) -> StoreResult<Vec<u64>> {
+        let work = move |connection: &Connection, _: &mut _| write(connection, &statements);
+        flat(self.transact(TRANSACTION_MAX, passes_seal, work).await)
+    }
+}
+
 #[async_trait]
 impl Tables for SqliteStore {
     fn dialect(&self) -> Dialect {
@@ -118,21 +142,36 @@ impl Tables for SqliteStore {
     }
 
     async fn migrate(&self, application: &'static str, migrations: &[&'static str]) -> StoreResult<()> {
-        let known = self.read(move |connection| version(connection, application)).await?;
-        if usize::try_from(known).is_ok_and(|known| known == migrations.len()) {
-            return Ok(());
-        }
-        let migrations = migrations.to_vec();
-        let work = move |connection: &Connection, _: &mut _| migrate(connection, application, &migrations);
-        flat(self.transaction(TRANSACTION_MAX, work).await)
+        self.migrate_tables(application, migrations, false).await
     }
 
     async fn write(&self, statements: Vec<Statement>) -> StoreResult<Vec<u64>> {
-        let work = move |connection: &Connection, _: &mut _| write(connection, &statements);
-        flat(self.transaction(TRANSACTION_MAX, work).await)
+        self.write_tables(statements, false).await
     }
 
     async fn read(&self, query: Statement) -> StoreResult<Vec<Row>> {
         SqliteStore::read(self, move |connection| read(connection, &query)).await
+    }
+}
+
+/// The same tables for a copy, which works on sealed stores.
+pub(crate) struct PastSeal(pub(crate) Arc<SqliteStore>);
+
+#[async_trait]
+impl Tables for PastSeal {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn migrate(&self, application: &'static str, migrations: &[&'static str]) -> StoreResult<()> {
+        self.0.migrate_tables(application, migrations, true).await
+    }
+
+    async fn write(&self, statements: Vec<Statement>) -> StoreResult<Vec<u64>> {
+        self.0.write_tables(statements, true).await
+    }
+
+    async fn read(&self, query: Statement) -> StoreResult<Vec<Row>> {
+        Tables::read(&*self.0, query).await
     }
 }

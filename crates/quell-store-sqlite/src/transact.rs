@@ -143,6 +143,8 @@ type Work = Box<dyn FnOnce(&Connection, &mut Appender) -> bool + Send>;
 pub(crate) struct Transaction {
     guard: Arc<Guard>,
     limit: Duration,
+    /// It belongs to a copy, which a seal does not stop.
+    pub(crate) passes_seal: bool,
     work: Mutex<Option<Work>>,
 }
 
@@ -200,6 +202,20 @@ impl SqliteStore {
         T: Send + 'static,
         E: Send + 'static,
     {
+        self.transact(limit, false, work).await
+    }
+
+    /// The same, for those whom a seal may not stop.
+    pub(crate) async fn transact<T, E>(
+        &self,
+        limit: Duration,
+        passes_seal: bool,
+        work: impl FnOnce(&Connection, &mut Appender) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, TransactionError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         if limit > TRANSACTION_MAX {
             let detail = format!("a transaction may take {TRANSACTION_MAX:?} at the most, not {limit:?}");
             return Err(TransactionError::Store(StoreError::new(ErrorKind::Invalid, detail)));
@@ -213,7 +229,8 @@ impl SqliteStore {
             *slot.lock().expect("no panic happens while it is locked") = Some(done);
             wanted
         });
-        let request = Transaction { guard: self.guard.clone(), limit, work: Mutex::new(Some(work)) };
+        let request =
+            Transaction { guard: self.guard.clone(), limit, passes_seal, work: Mutex::new(Some(work)) };
         let answer = self.inbox.call(Request::Transact(request)).await;
         let done = result.lock().expect("no panic happens while it is locked").take();
         match (answer, done) {

@@ -102,6 +102,7 @@ impl Request {
     fn passes_seal(&self) -> bool {
         match self {
             Request::Copy(_) => true,
+            Request::Transact(transaction) => transaction.passes_seal,
             #[cfg(feature = "test-clock")]
             Request::MoveClock(_) => true,
             _ => false,

@@ -6,7 +6,8 @@
 //!    beginning: the trail and the events aside, and the lanes that have changed. A lane has changed when its row says so,
 //!    when the trail names it since, or when somebody holds it; lanes that the source has no longer are removed. Only the
 //!    retention takes rows out of lanes in silence: then the counts do not agree, and all lanes are compared.
-//! 3. The target takes over the totals, the pauses, the schedules and the sequence.
+//! 3. The target takes over what applications keep (`copy/applications.rs`), the totals, the pauses, the schedules and the
+//!    sequence.
 //! 4. Everything is read back from both sides and compared, by counts and by SHA-256 over all rows of each kind in order.
 //!
 //! The target is sealed while it is being filled, so that nobody works on half a store, and opened at the end. The source
@@ -27,9 +28,13 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::totals::Totals;
 use serde::{Deserialize, Serialize};
 
+mod applications;
 mod verify;
 
+pub use applications::{Application, Belongings, CopiedTable, Rows, Table};
 pub use verify::Digests;
+
+use applications::AppPlace;
 
 /// Lanes of one page: after each the target keeps its place.
 const PAGE_LANES: usize = 200;
@@ -66,6 +71,8 @@ pub enum Phase {
     Trail,
     /// Lanes that have changed since the beginning.
     Again,
+    /// What applications keep.
+    Applications,
     /// Both sides are read and compared.
     Verify,
 }
@@ -77,6 +84,7 @@ impl Phase {
             Phase::Lanes => "copying lanes",
             Phase::Trail => "copying the trail",
             Phase::Again => "copying what has changed",
+            Phase::Applications => "copying what applications keep",
             Phase::Verify => "verifying",
         }
     }
@@ -100,6 +108,8 @@ pub struct Copied {
     pub counts: Counts,
     /// SHA-256 over all rows of a kind in order, the same on both sides.
     pub digests: Digests,
+    /// What applications keep, by table.
+    pub tables: Vec<CopiedTable>,
     /// An earlier copy was continued.
     pub resumed: bool,
     /// Lanes that were copied a second time, because they changed meanwhile.
@@ -150,6 +160,8 @@ struct Place {
     seal: Option<String>,
     /// Records up to this number have been copied.
     trail: u64,
+    #[serde(default)]
+    applications: AppPlace,
 }
 
 impl Place {
@@ -168,10 +180,13 @@ pub async fn copy(
     from: &dyn Portable,
     to: &dyn Portable,
     names: &Names,
+    belongings: &[Belongings],
     progress: &mut (dyn FnMut(Progress) + Send + Sync),
 ) -> Result<Copied, CopyError> {
     let mut copier = Copier { from, to, names, progress, again: 0 };
-    let Some((place, resumed)) = copier.begin().await? else { return copier.open_complete().await };
+    let Some((place, resumed)) = copier.begin(belongings).await? else {
+        return copier.open_complete(belongings).await;
+    };
     let mut place = place;
     if place.seal.is_none() {
         copier.first_pass(&mut place).await?;
@@ -183,12 +198,14 @@ pub async fn copy(
     copier.cached().await?;
     copier.changed_lanes(&place, &frame, &touched).await?;
     copier.missed_lanes(&frame).await?;
+    copier.copy_belongings(belongings, &mut place).await?;
     copier.wrote(to.take_frame(&frame).await)?;
     let digests = copier.verify(&frame).await?;
+    let tables = copier.verify_belongings(belongings).await?;
     // In this order: a target that is open but still has its place would be overwritten by the next try.
     copier.wrote(to.set_place(None).await)?;
     copier.wrote(to.seal(None).await)?;
-    Ok(Copied { counts: frame.counts, digests, resumed, again: copier.again })
+    Ok(Copied { counts: frame.counts, digests, tables, resumed, again: copier.again })
 }
 
 struct Copier<'a> {
@@ -224,7 +241,7 @@ impl Copier<'_> {
     }
 
     /// Where to begin, and whether that is in the middle. Nothing when the copy is complete and only not open yet.
-    async fn begin(&mut self) -> Result<Option<(Place, bool)>, CopyError> {
+    async fn begin(&mut self, belongings: &[Belongings]) -> Result<Option<(Place, bool)>, CopyError> {
         let (from, to) = (self.from, self.to);
         let sealed = self.read(from.sealed().await)?;
         if let Some(text) = self.wrote(to.place().await)? {
@@ -260,8 +277,16 @@ impl Copier<'_> {
         if let Some(what) = anything(&there) {
             return Err(self.not_empty(what));
         }
+        self.check_belongings(belongings).await?;
         let began = self.read(from.frame().await)?.now;
-        let place = Place { from: self.names.from.clone(), began, lane: 0, seal: None, trail: 0 };
+        let place = Place {
+            from: self.names.from.clone(),
+            began,
+            lane: 0,
+            seal: None,
+            trail: 0,
+            applications: AppPlace::default(),
+        };
         self.keep(&place).await?;
         self.keep_out(&place).await?;
         Ok(Some((place, false)))
@@ -300,11 +325,12 @@ impl Copier<'_> {
     }
 
     /// The process ended between the last look and the opening: the look is repeated.
-    async fn open_complete(&mut self) -> Result<Copied, CopyError> {
+    async fn open_complete(&mut self, belongings: &[Belongings]) -> Result<Copied, CopyError> {
         let frame = self.read(self.from.frame().await)?;
         let digests = self.verify(&frame).await?;
+        let tables = self.verify_belongings(belongings).await?;
         self.wrote(self.to.seal(None).await)?;
-        Ok(Copied { counts: frame.counts, digests, resumed: true, again: 0 })
+        Ok(Copied { counts: frame.counts, digests, tables, resumed: true, again: 0 })
     }
 
     async fn first_pass(&mut self, place: &mut Place) -> Result<(), CopyError> {

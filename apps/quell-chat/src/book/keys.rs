@@ -13,13 +13,12 @@ use quell::quell_core::tables::{Cell, Row};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Voice, Wanted, cells, last_said,
+    APPLICATION, Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Voice, Wanted, cells, last_said,
     read_conversation, read_entry,
 };
 
-const APPLICATION: &str = "chat";
-const ALL: &str = "all";
-const HUMAN: &str = "human";
+pub(super) const ALL: &str = "all";
+pub(super) const HUMAN: &str = "human";
 
 /// `KEYS`: conversation, entries, ids, all, human. `ARGV`: the name, 13 columns, whether it hands over (0 or 1), the time and
 /// preview of what was said last (or nothing), how many entries are kept, then five columns of each entry.
@@ -121,13 +120,13 @@ const LOOKED_AT_MAX: i64 = 100_000;
 pub(super) struct InKeys(Arc<dyn Keys>);
 
 /// The names of a conversation's keys.
-struct Names {
-    name: String,
+pub(super) struct Names {
+    pub(super) name: String,
     all: [String; 5],
 }
 
 impl Names {
-    fn of(place: &Place) -> Names {
+    pub(super) fn of(place: &Place) -> Names {
         let mut digest = Sha256::new();
         digest.update(place.tenant.as_str());
         digest.update([0]);

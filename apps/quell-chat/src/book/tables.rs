@@ -9,12 +9,11 @@ use quell::quell_core::error::StoreResult;
 use quell::quell_core::tables::{Cell, Statement, Tables};
 
 use super::{
-    Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Wanted, cells, last_said, read_conversation,
-    read_entry,
+    APPLICATION, Book, Conversation, ENTRIES_MAX, Entry, LISTED_MAX, Place, Wanted, cells, last_said,
+    read_conversation, read_entry,
 };
 
-const APPLICATION: &str = "chat";
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001_conversations.sql")];
+pub(super) static MIGRATIONS: [&str; 1] = [include_str!("../../migrations/001_conversations.sql")];
 
 const COLUMNS: &str = "tenant, key, channel, customer, flow, name, address, state, reason, changed_at, first_at, last_at, preview";
 

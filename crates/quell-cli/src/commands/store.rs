@@ -5,7 +5,7 @@
 
 use clap::{Args, Subcommand};
 use quell::config::{Origin, StoreChoice, StoreKind, StoreUrl};
-use quell::copy::{CopyError, Names, Phase};
+use quell::copy::{Application, Belongings, CopyError, Names, Phase};
 use quell::open::open_portable;
 
 use crate::args::{ByHand, Form};
@@ -51,8 +51,9 @@ Examples:
   quell store copy sqlite:quell.db postgres://quell@db/quell --json
 
 Keys, events, ids, what is delayed, dead letters, steps, schedules, pauses, counters, leases and
-the audit are the same afterwards: a handler that was started with the old store may end its run
-in the new one. Both sides are compared by counts and by SHA-256 before the copy is open for use.")]
+the audit are the same afterwards, and so are conversations, prices and transcripts: a handler
+that was started with the old store may end its run in the new one. Prices and transcripts need
+tables, so a store that has any is not copied into Redis. Both sides are compared by counts and by SHA-256 before the copy is open for use.")]
 struct CopyArgs {
     /// The store to copy, as for --store
     from: String,
@@ -128,6 +129,11 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
     if names.from == names.to {
         return Err(same());
     }
+    let applications: [&dyn Application; 3] =
+        [&quell_chat::book::Belongs, &quell_collectors::book::Belongs, &quell_transcripts::copy::Belongs];
+    let belongings = Belongings::find(&applications, &source, &target).await.map_err(|problem| {
+        failed(CopyError::Store { which: format!("{} or {}", names.from, names.to), problem })
+    })?;
     let bar = progress::phases();
     let (shown, mut phase) = (bar.clone(), None);
     let mut tell = move |progress: quell::copy::Progress| {
@@ -141,7 +147,7 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
         shown.set_length(progress.of);
         shown.set_position(progress.done);
     };
-    let copied = quell::copy::copy(&*source, &*target, &names, &mut tell).await;
+    let copied = quell::copy::copy(&*source, &*target, &names, &belongings, &mut tell).await;
     bar.finish_and_clear();
     let copied = copied.map_err(failed)?;
     if args.form.json {
@@ -151,6 +157,7 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
             "to": to.url.to_string(),
             "counts": copied.counts,
             "sha256": copied.digests,
+            "tables": copied.tables,
             "resumed": copied.resumed,
             "copied_again": copied.again,
         }))?;
@@ -168,6 +175,9 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
         ("audit", counts.audit, &digests.audit),
     ] {
         table.row([cell(kind), cell(count), cell(&digest[..DIGEST_CHARS])]);
+    }
+    for kept in copied.tables.iter().filter(|kept| kept.rows > 0) {
+        table.row([cell(kept.table), cell(kept.rows), cell(&kept.sha256[..DIGEST_CHARS])]);
     }
     table.write()?;
     let again = times::count(copied.again, "lane");

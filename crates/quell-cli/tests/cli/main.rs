@@ -7,6 +7,7 @@
 
 mod answers;
 mod backups;
+mod belongings;
 mod bench;
 mod canaries;
 mod chat;

@@ -56,7 +56,7 @@ pub(crate) fn copier<'a>(
     Box::pin(async move {
         let names = Names { from: "the source".into(), to: "the target".into() };
         let mut told = Vec::new();
-        let copied = copy(from, to, &names, &mut |progress| told.push(progress)).await;
+        let copied = copy(from, to, &names, &[], &mut |progress| told.push(progress)).await;
         assert!(told.iter().all(|progress| progress.done <= progress.of), "{told:?}");
         let copied = copied.map_err(|error| error.to_string())?;
         assert_eq!(told.last().map(|progress| progress.phase), Some(Phase::Verify));
