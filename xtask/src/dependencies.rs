@@ -57,9 +57,12 @@ pub(crate) fn findings(files: &Files) -> Vec<String> {
     found
 }
 
+/// The manifest of a folder that the workspace lists. One that lies deeper is a program of its own, which is built elsewhere.
 fn is_member(path: &str) -> bool {
-    path.ends_with("/Cargo.toml")
-        && ["crates/", "apps/", "xtask/"].iter().any(|folder| path.starts_with(folder))
+    match path.strip_suffix("/Cargo.toml").map(|folder| folder.split('/').collect::<Vec<_>>()).as_deref() {
+        Some(["xtask"] | ["crates" | "apps", _]) => true,
+        _ => false,
+    }
 }
 
 /// Whether a section lists dependencies.
@@ -118,6 +121,13 @@ mod tests {
         let gone = format!("{ROW}| `chrono` | data | was here once, and is not any more |\n");
         assert_eq!(with(&gone, &member), [format!("{PAGE}: `chrono` is no dependency")]);
         assert_eq!(with(ROW, LINTS), [format!("{WORKSPACE}: nothing uses `serde`")]);
+    }
+
+    #[test]
+    fn a_program_inside_a_member_is_not_one_of_the_workspace() {
+        assert!(is_member("crates/quell-core/Cargo.toml") && is_member("xtask/Cargo.toml"));
+        assert!(!is_member("crates/quell-bench-compare/peers/apalis/Cargo.toml"));
+        assert!(!is_member("crates/quell-core/src/lib.rs"));
     }
 
     #[test]

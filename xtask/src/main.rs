@@ -46,6 +46,8 @@ Commands:
   advisories                        whether anything is known against a dependency, and how old that knowledge is
   fuzz [--minutes N] [--target NAME] [--seed N]
                                     hostile input for every parser, or for one; finds are kept in its corpus
+  compare [--short] [--rounds N] [--system NAME] [--shape NAME] [--inside FOLDER] [--write]
+                                    Quell beside other systems, which it installs: the same work by turns; --help says more
   schema                            write crates/quell-store-sqlite/schema.sql from the migrations
   config-schema                     write docs/reference/quell.schema.json from the configuration types
   typescript                        write clients/typescript/dist from its source, with a pinned compiler
@@ -62,6 +64,7 @@ enum Command {
     WithServers { inside: Option<PathBuf>, program: Vec<String> },
     Advisories,
     Fuzz(Vec<String>),
+    Compare(Vec<String>),
     Schema,
     ConfigSchema,
     Typescript,
@@ -104,6 +107,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             command.args(options);
             return Ok(code(process::stream(command)?));
         }
+        Command::Compare(options) => {
+            servers::install_missing(&place)?;
+            let mut command = place.cargo(&["run", "--release", "--package", "quell-bench-compare", "--"]);
+            command.args(options);
+            return Ok(code(process::stream(command)?));
+        }
         Command::Schema => generate::schema(&place)?,
         Command::ConfigSchema => generate::config_schema(&place)?,
         Command::Typescript => clients::write_typescript(&place)?,
@@ -129,6 +138,7 @@ fn parse(args: impl Iterator<Item = String>) -> anyhow::Result<Command> {
         "test" => return parse_test(args),
         "with-servers" => return parse_with_servers(args),
         "fuzz" => return Ok(Command::Fuzz(args.collect())),
+        "compare" => return Ok(Command::Compare(args.collect())),
         "advisories" => Command::Advisories,
         "schema" => Command::Schema,
         "config-schema" => Command::ConfigSchema,
@@ -291,6 +301,12 @@ mod tests {
     fn what_follows_fuzz_is_for_the_fuzzer() {
         let wanted = ["--minutes", "3", "--target", "url"].map(str::to_owned).to_vec();
         assert_eq!(parsed("fuzz --minutes 3 --target url").unwrap(), Command::Fuzz(wanted));
+    }
+
+    #[test]
+    fn what_follows_compare_is_for_the_comparison() {
+        let wanted = ["--short", "--system", "huey"].map(str::to_owned).to_vec();
+        assert_eq!(parsed("compare --short --system huey").unwrap(), Command::Compare(wanted));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 mod bloat;
 mod burst;
 mod chat;
+mod compare;
 mod dashboard;
 mod held;
 mod hook;
@@ -51,6 +52,7 @@ mod start;
 mod targets;
 mod waiting;
 
+pub use compare::compare;
 pub use place::{Kind, Place};
 pub use processes::{Program, work};
 

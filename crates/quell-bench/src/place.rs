@@ -108,7 +108,7 @@ impl Place {
     }
 
     /// The server's version and what it promises, read back from it: the conditions of a figure.
-    pub(crate) async fn conditions(&self) -> anyhow::Result<String> {
+    pub async fn conditions(&self) -> anyhow::Result<String> {
         let Place::Server(url) = self else {
             return Ok(format!("SQLite {}, synchronous = FULL", rusqlite::version()));
         };
