@@ -59,10 +59,8 @@ pub(crate) fn findings(files: &Files) -> Vec<String> {
 
 /// The manifest of a folder that the workspace lists. One that lies deeper is a program of its own, which is built elsewhere.
 fn is_member(path: &str) -> bool {
-    match path.strip_suffix("/Cargo.toml").map(|folder| folder.split('/').collect::<Vec<_>>()).as_deref() {
-        Some(["xtask"] | ["crates" | "apps", _]) => true,
-        _ => false,
-    }
+    let folder: Vec<&str> = path.strip_suffix("/Cargo.toml").unwrap_or_default().split('/').collect();
+    matches!(folder.as_slice(), ["xtask"] | ["crates" | "apps", _])
 }
 
 /// Whether a section lists dependencies.

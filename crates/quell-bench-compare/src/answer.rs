@@ -52,7 +52,8 @@ mod tests {
     #[test]
     fn the_last_line_is_the_answer_and_what_is_null_is_missing() {
         let answer =
-            read("starting\n{\"figures\":{\"one\":12.5,\"bulk\":null},\"versions\":{\"huey\":\"3\"}}\n\n").unwrap();
+            read("starting\n{\"figures\":{\"one\":12.5,\"bulk\":null},\"versions\":{\"huey\":\"3\"}}\n\n")
+                .unwrap();
         assert_eq!(answer.figure("one"), Some(12.5));
         assert_eq!((answer.figure("bulk"), answer.figure("drain")), (None, None));
         assert_eq!(answer.versions["huey"], "3");

@@ -30,12 +30,19 @@ const RESERVED_AT_ONCE: usize = 64;
 /// # Errors
 ///
 /// When the server does not start or answers with an error.
-pub async fn driver(program: &Path, flush_ms: u32, shape: &str, folder: &str, sizes: &str) -> anyhow::Result<Answer> {
+pub async fn driver(
+    program: &Path,
+    flush_ms: u32,
+    shape: &str,
+    folder: &str,
+    sizes: &str,
+) -> anyhow::Result<Answer> {
     anyhow::ensure!(shape == "jobs", "beanstalkd has no shape {shape}");
     let sizes: Sizes = serde_json::from_str(sizes).context("the sizes are not what drivers get")?;
     let (_server, port) = start(program, flush_ms, folder).await?;
     let figures = jobs(port, &sizes).await?;
-    let version = Command::new(program).arg("-v").output().await.map(|output| output.stdout).unwrap_or_default();
+    let version =
+        Command::new(program).arg("-v").output().await.map(|output| output.stdout).unwrap_or_default();
     let version = String::from_utf8_lossy(&version).trim().trim_start_matches("beanstalkd ").to_owned();
     Ok(Answer { figures, versions: BTreeMap::from([("beanstalkd".to_owned(), version)]) })
 }

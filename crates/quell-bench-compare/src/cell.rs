@@ -86,7 +86,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_driver_gets_shape_address_and_sizes_and_answers_with_a_line() {
-        let answer = ran(r#"test "$1 $2 $3" = "jobs here {}" && echo '{"figures":{"one":2}}'"#, LONG).await.unwrap();
+        let answer =
+            ran(r#"test "$1 $2 $3" = "jobs here {}" && echo '{"figures":{"one":2}}'"#, LONG).await.unwrap();
         assert_eq!(answer.figure("one"), Some(2.0));
     }
 

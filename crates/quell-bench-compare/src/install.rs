@@ -141,7 +141,10 @@ async fn apalis(folder: &Path) -> anyhow::Result<PathBuf> {
     copy_peers("apalis", folder)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(folder).args(["build", "--release", "--locked", "--target-dir"]).arg(folder.join("target"));
+    build
+        .current_dir(folder)
+        .args(["build", "--release", "--locked", "--target-dir"])
+        .arg(folder.join("target"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -158,7 +161,8 @@ async fn beanstalkd(folder: &Path) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/bin".into(), "/usr/sbin".into()]);
     let unpacked = folder.join("usr/bin");
-    let program = places.chain([unpacked.clone()]).map(|place| place.join("beanstalkd")).find(|file| file.is_file());
+    let program =
+        places.chain([unpacked.clone()]).map(|place| place.join("beanstalkd")).find(|file| file.is_file());
     if let Some(program) = program {
         return Ok(program);
     }

@@ -69,7 +69,9 @@ enum Driver {
 async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     match cli.driver {
-        Some(Driver::Quell { shape, address, sizes }) => print(&driver::quell(&shape, &address, &sizes).await?),
+        Some(Driver::Quell { shape, address, sizes }) => {
+            print(&driver::quell(&shape, &address, &sizes).await?)
+        }
         Some(Driver::Beanstalkd { program, flush_ms, shape, folder, sizes }) => {
             print(&beanstalkd::driver(&program, flush_ms, &shape, &folder, &sizes).await?)
         }
@@ -94,7 +96,9 @@ async fn compare(wanted: Compare) -> anyhow::Result<()> {
     }
     let temporary = match &wanted.inside {
         Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("quell-compare-").tempdir().context("cannot make a folder")?),
+        None => Some(
+            tempfile::Builder::new().prefix("quell-compare-").tempdir().context("cannot make a folder")?,
+        ),
     };
     let folder = wanted.inside.or_else(|| temporary.as_ref().map(|folder| folder.path().to_path_buf()));
     let folder = std::path::absolute(folder.context("there is a folder either way")?)?;

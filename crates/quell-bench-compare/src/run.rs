@@ -108,7 +108,8 @@ fn write_pages(pages: &Pages, text: &str, results: &Results) -> anyhow::Result<(
         .with_context(|| format!("cannot read {}", pages.page.display()))?;
     std::fs::write(&pages.page, page::put_into(&before, text)?).context("cannot write the page")?;
     for (name, chart) in page::charts(results) {
-        std::fs::write(pages.images.join(&name), svg::draw(&chart)).with_context(|| format!("cannot write {name}"))?;
+        std::fs::write(pages.images.join(&name), svg::draw(&chart))
+            .with_context(|| format!("cannot write {name}"))?;
     }
     println!("wrote {} and its pictures", pages.page.display());
     Ok(())

@@ -37,7 +37,9 @@ impl Servers {
     pub fn start(stores: &[Store], folder: &Path) -> anyhow::Result<Self> {
         let options = || Options::default().inside(folder);
         let wanted = |store: Store| stores.contains(&store);
-        let redis = |flush: &str| Redis::start_with(options().setting("appendfsync", flush)).context("cannot start Redis");
+        let redis = |flush: &str| {
+            Redis::start_with(options().setting("appendfsync", flush)).context("cannot start Redis")
+        };
         Ok(Servers {
             folder: folder.to_path_buf(),
             postgres: wanted(Store::Postgres)
@@ -72,7 +74,8 @@ impl Servers {
             Store::RedisAlways | Store::RedisEverysec => {
                 let server = if store == Store::RedisAlways { &self.always } else { &self.everysec };
                 let url = server.as_ref().context("Redis was not started")?.url();
-                let mut connection = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+                let mut connection =
+                    redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
                 let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await?;
                 Ok(Fresh { address: url, database: None, _folder: None })
             }

@@ -38,7 +38,8 @@ pub fn shown(value: f64) -> String {
         _ => 2,
     };
     let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    let (whole, rest) =
+        text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
     let digits = whole.trim_start_matches('-');
     let mut apart = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -117,7 +117,11 @@ mod tests {
             unit: "events/s".to_owned(),
             groups: vec![Group {
                 title: "SQLite".to_owned(),
-                bars: vec![bar("Quell", true, &[90.0, 100.0, 110.0]), bar("huey", false, &[55.0]), bar("x", false, &[])],
+                bars: vec![
+                    bar("Quell", true, &[90.0, 100.0, 110.0]),
+                    bar("huey", false, &[55.0]),
+                    bar("x", false, &[]),
+                ],
             }],
         }
     }
@@ -126,7 +130,13 @@ mod tests {
     fn bars_are_as_long_as_their_medians_and_the_longest_spread_fills_the_width() {
         let drawn = draw(&chart());
         let width = WIDTH - LEFT - RIGHT;
-        assert!(drawn.contains(&format!("class=\"ours\" x=\"210.0\" y=\"75.0\" width=\"{:.1}\"", width * 100.0 / 110.0)), "{drawn}");
+        assert!(
+            drawn.contains(&format!(
+                "class=\"ours\" x=\"210.0\" y=\"75.0\" width=\"{:.1}\"",
+                width * 100.0 / 110.0
+            )),
+            "{drawn}"
+        );
         assert!(drawn.contains(&format!("width=\"{:.1}\"", width * 0.5)), "{drawn}");
         assert!(drawn.contains(&format!("x2=\"{:.1}\"", LEFT + width)), "{drawn}");
     }

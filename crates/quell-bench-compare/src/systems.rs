@@ -12,7 +12,8 @@ pub enum Store {
 }
 
 impl Store {
-    pub const ALL: [Self; 5] = [Self::Sqlite, Self::Postgres, Self::RedisAlways, Self::RedisEverysec, Self::Own];
+    pub const ALL: [Self; 5] =
+        [Self::Sqlite, Self::Postgres, Self::RedisAlways, Self::RedisEverysec, Self::Own];
 
     #[must_use]
     pub fn title(self) -> &'static str {
@@ -64,7 +65,9 @@ pub enum Driver {
     /// This program, with Quell in it.
     Quell,
     /// This program, with the client in it; the server flushes after this many milliseconds at most.
-    Beanstalkd { flush_ms: u32 },
+    Beanstalkd {
+        flush_ms: u32,
+    },
     Node(&'static str),
     Python(&'static str),
     Apalis,
@@ -85,7 +88,7 @@ pub struct System {
 }
 
 impl System {
-    #[must_use]
+    /// The argument of the driver, or why the system has no such shape.
     pub fn shape(&self, shape: Shape) -> Result<&'static str, &'static str> {
         match shape {
             Shape::Jobs => self.jobs,

@@ -61,14 +61,21 @@ fn quell_answers_the_protocol_of_drivers_on_every_store() {
 #[test]
 fn a_whole_run_prints_the_tables_of_what_was_chosen() {
     let folder = tempfile::tempdir().unwrap();
-    let run = ["--short", "--rounds", "2", "--system", "quell-sqlite", "--shape", "keyed", "--keyed-events", "50"];
+    let run =
+        ["--short", "--rounds", "2", "--system", "quell-sqlite", "--shape", "keyed", "--keyed-events", "50"];
     let output = program(&[&run[..], &["--inside", text(folder.path())]].concat());
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     assert!(printed.contains("medians of 2 rounds"), "{printed}");
-    let row = printed.lines().find(|line| line.starts_with("| **Quell** | 0.")).unwrap_or_else(|| panic!("{printed}"));
+    let row = printed
+        .lines()
+        .find(|line| line.starts_with("| **Quell** | 0."))
+        .unwrap_or_else(|| panic!("{printed}"));
     assert!(row.ends_with(" | 50 | 0 | 0 |"), "{row}");
-    assert!(printed.contains("| **Quell** | not run | – | – | – |"), "a shape that was not chosen is said: {printed}");
+    assert!(
+        printed.contains("| **Quell** | not run | – | – | – |"),
+        "a shape that was not chosen is said: {printed}"
+    );
     assert_eq!(std::fs::read_dir(folder.path().join("data")).unwrap().count(), 0);
 }
 

@@ -142,14 +142,16 @@ export class Burst {
     }
     this.append_seconds = (now() - since) / 1000
   }
-  /** Until nothing has come for the time in which everything should have. */
+  /** Until everything has come, or nothing has for so long that nothing will. */
   async ended() {
-    const until = now() + run.quiet_ms + run.patience_ms
-    let before = -1
-    while (now() < until && !(this.delivered >= this.sent && before === this.runs)) {
-      before = this.runs
-      await sleep(200)
+    const since = now()
+    let [before, changed] = [this.runs, since]
+    while (this.delivered < this.sent && now() - since < run.quiet_ms + run.patience_ms && now() - changed < 2 * run.quiet_ms) {
+      await sleep(50)
+      if (this.runs !== before) [before, changed] = [this.runs, now()]
     }
+    // One more look for runs that should not be.
+    await sleep(200)
     const late = this.late.sort((a, b) => a - b)
     const at = (share) => late[Math.round((late.length - 1) * share)]
     return {
