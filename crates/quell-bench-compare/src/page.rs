@@ -473,7 +473,7 @@ mod tests {
     fn order_and_delivery_are_checked_beside_the_times() {
         let page = written();
         has(&page, "| **Quell** | 0.50 (0.50 – 0.50) | 10,000 | 0 | 0 |");
-        has(&page, "| pg-boss | not finished in 5 s | 99 | 0 | 7 |");
+        has(&page, "| pg-boss | not finished in 3 s | 99 | 0 | 7 |");
         has(&page, "| pg-boss | 20,000, 2 s | 3,900 | 3,900 | 1 / 9 |");
     }
 

@@ -32,20 +32,20 @@ impl Default for Sizes {
     fn default() -> Self {
         Sizes {
             jobs: 20_000,
-            one_ms: 500,
+            one_ms: 300,
             callers: 64,
-            callers_ms: 800,
+            callers_ms: 500,
             bulk: 1_000,
-            drain_ms: 3_000,
+            drain_ms: 2_000,
             keyed_events: 10_000,
             keyed_keys: 500,
-            keyed_ms: 5_000,
+            keyed_ms: 3_000,
             burst_keys: 1_000,
             burst_rounds: 20,
             pace_ms: 100,
             quiet_ms: 1_000,
-            send_ms: 4_000,
-            patience_ms: 3_000,
+            send_ms: 3_000,
+            patience_ms: 2_000,
         }
     }
 }

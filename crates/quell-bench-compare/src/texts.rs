@@ -55,7 +55,7 @@ pub const TEXTS: [Text; 9] = [
     Text {
         id: "huey",
         name: "huey",
-        settings: "SQLite with `fsync`, write-ahead log, 4 worker threads, no results; it has no bulk, so its backlog is half as long",
+        settings: "SQLite with `fsync`, write-ahead log, 4 worker threads, no results; it has no bulk, so its backlog is a quarter as long",
         order: "none",
         debounce: "none",
         history: "none: a task is gone when it is taken, also when its worker dies",
