@@ -120,10 +120,17 @@ macro_rules! jobs {
 
         let seen = Seen::default();
         let (since, limit) = (Instant::now(), Duration::from_millis(sizes.drain_ms));
-        tokio::spawn($worker(seen.clone()));
-        while seen.handled.load(Ordering::SeqCst) < count && since.elapsed() < limit {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let all = async {
+            while seen.handled.load(Ordering::SeqCst) < count && since.elapsed() < limit {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Ok(())
+        };
+        // The worker itself stays in this task; what it handles is spawned.
+        tokio::select! {
+            ended = $worker(seen.clone()) => ended,
+            ended = all => ended,
+        }?;
         let handled = seen.handled.load(Ordering::SeqCst);
         figures.insert("drain", rate(handled, since));
         figures.insert("drained", handled as f64);
