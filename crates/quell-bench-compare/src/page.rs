@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::answer::Answer;
 use crate::cell::Outcome;
 use crate::limits;
 use crate::sizes::Sizes;
@@ -30,9 +31,12 @@ impl Results {
         self.outcomes.get(&(system.id, shape)).map_or(&[], Vec::as_slice)
     }
 
+    fn answers(&self, system: &System, shape: Shape) -> impl Iterator<Item = &Answer> {
+        self.of(system, shape).iter().filter_map(|outcome| outcome.as_ref().ok())
+    }
+
     fn spread(&self, system: &System, shape: Shape, figure: &str) -> Option<Spread> {
-        let answers = self.of(system, shape).iter().filter_map(|outcome| outcome.as_ref().ok());
-        Spread::of(answers.filter_map(|answer| answer.figure(figure)).collect())
+        Spread::of(self.answers(system, shape).filter_map(|answer| answer.figure(figure)).collect())
     }
 
     /// Why a system has no figures of a shape, if it has none.
@@ -200,15 +204,21 @@ fn rate_cell(results: &Results, system: &System, ours: Option<&System>, figure: 
 
 /// What a drain left undone, or did twice.
 fn unfinished(results: &Results, system: &System) -> String {
-    let count = |figure: &str| results.spread(system, Shape::Jobs, figure);
-    let (Some(appended), Some(drained)) = (count("appended"), count("drained")) else { return String::new() };
+    let rounds: Vec<(f64, f64, f64)> = results
+        .answers(system, Shape::Jobs)
+        .filter_map(|answer| {
+            Some((answer.figure("appended")?, answer.figure("drained")?, answer.figure("distinct")?))
+        })
+        .collect();
+    let finished = rounds.iter().filter(|(appended, drained, _)| drained >= appended).count();
     let mut said = String::new();
-    if drained.least < appended.least {
+    let median = |of: fn(&(f64, f64, f64)) -> f64| Spread::of(rounds.iter().map(of).collect());
+    if let (0, Some(appended), Some(drained)) = (finished, median(|round| round.0), median(|round| round.1)) {
         said.push_str(&format!("; {} of {} in its time", shown(drained.median), shown(appended.median)));
+    } else if finished < rounds.len() {
+        said.push_str(&format!("; finished in {finished} of {} rounds", rounds.len()));
     }
-    if let Some(distinct) = count("distinct")
-        && distinct.least < drained.least
-    {
+    if rounds.iter().any(|(_, drained, distinct)| distinct < drained) {
         said.push_str("; some twice");
     }
     said
@@ -232,11 +242,7 @@ fn checks(results: &Results, sizes: &Sizes, systems: &[&'static System], line: &
             None => {
                 let get = |figure: &str| results.spread(system, Shape::Keyed, figure);
                 let handled = get("handled");
-                let whole = handled.is_some_and(|handled| handled.least >= sizes.keyed_events as f64);
-                let seconds = match get("seconds") {
-                    Some(spread) if whole => with_range(&spread),
-                    _ => format!("not finished in {} s", shown(sizes.keyed_ms as f64 / 1_000.0)),
-                };
+                let seconds = finished_seconds(results, sizes, system);
                 let handled = handled.map_or("–".to_owned(), |spread| shown(spread.median));
                 let at_most = |figure| get(figure).map_or("–".to_owned(), |spread| shown(spread.most));
                 format!("{seconds} | {handled} | {} | {}", at_most("overlaps"), at_most("disorders"))
@@ -287,6 +293,19 @@ fn burst_cells(results: &Results, system: &System, all: usize) -> String {
         median("late_p50"),
         median("late_p99")
     )
+}
+
+/// The time of the rounds that came to their end, and how many did if not all.
+fn finished_seconds(results: &Results, sizes: &Sizes, system: &System) -> String {
+    let all: Vec<&Answer> = results.answers(system, Shape::Keyed).collect();
+    let whole = |answer: &&&Answer| answer.figure("handled") >= Some(sizes.keyed_events as f64);
+    let finished: Vec<f64> = all.iter().filter(whole).filter_map(|answer| answer.figure("seconds")).collect();
+    let (count, limit) = (finished.len(), shown(sizes.keyed_ms as f64 / 1_000.0));
+    match Spread::of(finished) {
+        None => format!("not finished in {limit} s"),
+        Some(spread) if count == all.len() => with_range(&spread),
+        Some(spread) => format!("{}; finished in {count} of {} rounds", with_range(&spread), all.len()),
+    }
 }
 
 /// The pictures and the names of their files.
@@ -356,7 +375,7 @@ fn chart(results: &Results, shape: Shape, figure: &str, title: &str, unit: &str)
 }
 
 fn handled_per_second(results: &Results, system: &System) -> Option<Spread> {
-    let answers = results.of(system, Shape::Keyed).iter().filter_map(|outcome| outcome.as_ref().ok());
+    let answers = results.answers(system, Shape::Keyed);
     Spread::of(
         answers.filter_map(|answer| Some(answer.figure("handled")? / answer.figure("seconds")?)).collect(),
     )
@@ -390,7 +409,6 @@ pub fn worth_writing(rounds: usize, short: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Answer;
     use crate::svg;
     use crate::systems::named;
 
@@ -415,7 +433,13 @@ mod tests {
         add(
             "pg-boss",
             Shape::Jobs,
-            answer(&[("one", 500.0), ("drain", 300.0), ("appended", 20_000.0), ("drained", 1_500.0)]),
+            answer(&[
+                ("one", 500.0),
+                ("drain", 300.0),
+                ("appended", 20_000.0),
+                ("drained", 1_500.0),
+                ("distinct", 1_500.0),
+            ]),
         );
         add("pg-boss", Shape::Jobs, Err("no answer within 60 s".to_owned()));
         add(
