@@ -7,7 +7,7 @@
 //! The verbs of senders and holders are here; events aside and schedules are in `working_set/aside_rows.rs`, the
 //! operator's hand in `working_set/hands.rs`, reads in `working_set/reads.rs`, sources in `working_set/sources.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,6 +55,9 @@ pub struct WorkingSet {
     pub queues: BTreeMap<(Tenant, QueueName), Totals>,
     pub paused_queues: BTreeMap<(QueueName, Option<Tenant>), Paused>,
     pub lanes: BTreeMap<LaneKey, Inhabited>,
+    /// Where lanes are by their numbers, as far as whoever filled this set has noted it: a holder names its lane by number,
+    /// and a group of five hundred would otherwise look through all of them for each. What stands here is only a hint.
+    pub places: HashMap<u64, LaneKey>,
     pub aside: Vec<Aside>,
     pub schedules: BTreeMap<(Tenant, QueueName), ScheduleRow>,
     pub steps: BTreeMap<(RunId, u32, String), StepRow>,
@@ -754,6 +757,11 @@ impl WorkingSet {
     }
 
     pub fn lane_of(&mut self, id: u64) -> Option<(&LaneKey, &mut Inhabited)> {
+        if let Some(key) = self.places.get(&id)
+            && self.lanes.get(key).is_some_and(|l| l.lane.id == id)
+        {
+            return self.lanes.get_mut(key).map(|l| (key, l));
+        }
         self.lanes.iter_mut().find(|(_, l)| l.lane.id == id)
     }
 

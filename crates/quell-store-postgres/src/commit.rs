@@ -11,7 +11,6 @@ use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
-use quell_core::lifecycle::RunState;
 use quell_core::source::{Source, SourceId};
 use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
@@ -20,6 +19,7 @@ use quell_store_rows::rows::{Entries, RowsResult, Trouble};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
+use crate::alike::{self, is_held};
 use crate::connection::{Request, Sql, Value};
 use crate::error::{at_commit, trouble, unreadable};
 use crate::queues::{Known, Names};
@@ -33,9 +33,11 @@ use crate::tx::Tx;
 /// In the order of their keys, so that two who make the same lanes wait for each other in one direction only. Whoever
 /// comes second is told so by the unique index, and begins anew.
 static NEW_LANES: Sql = Sql {
-    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
-           SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::smallint[],
-                                $7::bigint[], $8::text[], $9::bool[], $10::bytea[])",
+    text:
+        "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
+           SELECT unnest($1::bigint[]), unnest($2::int[]), unnest($3::text[]), unnest($4::bigint[]),
+                  unnest($5::bigint[]), unnest($6::smallint[]), unnest($7::bigint[]), unnest($8::text[]),
+                  unnest($9::bool[]), unnest($10::bytea[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT4_ARRAY,
@@ -52,9 +54,9 @@ static NEW_LANES: Sql = Sql {
 static LANES: Sql = Sql {
     text: "UPDATE quell.lane l SET due_at = u.due_at, lease_at = u.lease_at, priority = u.priority,
              source = u.source, claim_id = u.claim_id, held = u.held, body = u.body
-           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::bool[],
-                       $8::bytea[])
-             AS u(id, due_at, lease_at, priority, source, claim_id, held, body)
+           FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS due_at, unnest($3::bigint[]) AS lease_at,
+                   unnest($4::smallint[]) AS priority, unnest($5::bigint[]) AS source, unnest($6::text[]) AS claim_id,
+                   unnest($7::bool[]) AS held, unnest($8::bytea[]) AS body) u
            WHERE l.id = u.id",
     types: &[
         Type::INT8_ARRAY,
@@ -69,7 +71,8 @@ static LANES: Sql = Sql {
 };
 static NEW_DUE: Sql = Sql {
     text: "INSERT INTO quell.due (queue_id, source, priority, due_at, lane_id)
-           SELECT * FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])",
+           SELECT unnest($1::int[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::bigint[]),
+                  unnest($5::bigint[])",
     types: &DUE_TYPES,
 };
 /// Row by row through the index, however small the planner believes the table to be.
@@ -88,7 +91,7 @@ const DUE_TYPES: [Type; 5] =
     [Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
 static NEW_LEASES: Sql = Sql {
     text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
-           SELECT * FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::text[])",
+           SELECT unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
 };
 static GONE_LEASES: Sql = Sql {
@@ -101,8 +104,8 @@ static GONE_LEASES: Sql = Sql {
 };
 /// For lanes whose entries stay: most appends.
 static BODIES: Sql = Sql {
-    text: "UPDATE quell.lane l SET body = u.body FROM unnest($1::bigint[], $2::bytea[]) AS u(id, body)
-           WHERE l.id = u.id",
+    text: "UPDATE quell.lane l SET body = u.body
+           FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bytea[]) AS body) u WHERE l.id = u.id",
     types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY],
 };
 static ERASE_EVENTS: Sql =
@@ -148,8 +151,9 @@ static EVENTS: Sql = Sql {
 static NEW_EVENTS: Sql = Sql {
     text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload,
                                     source)
-           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[],
-                                $7::text[], $8::bytea[], $9::text[], $10::text[], $11::bigint[])",
+           SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]),
+                  unnest($5::bigint[]), unnest($6::smallint[]), unnest($7::text[]), unnest($8::bytea[]),
+                  unnest($9::text[]), unnest($10::text[]), unnest($11::bigint[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -166,8 +170,9 @@ static NEW_EVENTS: Sql = Sql {
 };
 static NEW_RUNS: Sql = Sql {
     text: "INSERT INTO quell.run (lane_id, number, queue_id, state, marked, ended_at, count, lo, hi, body)
-           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::smallint[], $5::bool[], $6::bigint[],
-                                $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[])",
+           SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::int[]), unnest($4::smallint[]),
+                  unnest($5::bool[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
+                  unnest($9::bigint[]), unnest($10::bytea[])",
     types: &RUN_TYPES,
 };
 /// A run that ends once more (a dead letter that is purged) is the latest that ended.
@@ -265,9 +270,11 @@ static GONE_PAUSES: Sql = Sql {
 static AUDIT: Sql = Sql {
     text: "INSERT INTO quell.audit (id, at, queue_id, lane_id, run, change, from_state, to_state, verdict, attempt, token,
                                     upto_seq, next_at, other_run, worker, prior_worker, actor)
-           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::smallint[],
-                                $7::smallint[], $8::smallint[], $9::smallint[], $10::int[], $11::bigint[], $12::bigint[],
-                                $13::bigint[], $14::bigint[], $15::text[], $16::text[], $17::text[])",
+           SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::int[]), unnest($4::bigint[]),
+                  unnest($5::bigint[]), unnest($6::smallint[]), unnest($7::smallint[]), unnest($8::smallint[]),
+                  unnest($9::smallint[]), unnest($10::int[]), unnest($11::bigint[]), unnest($12::bigint[]),
+                  unnest($13::bigint[]), unnest($14::bigint[]), unnest($15::text[]), unnest($16::text[]),
+                  unnest($17::text[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -383,6 +390,24 @@ impl QueueIds {
     fn of(&self, tenant: &Tenant, queue: &QueueName) -> Result<i32, Trouble> {
         let known = self.0.get(&(tenant.clone(), queue.clone()));
         Ok(known.map(|known| known.id).ok_or_else(|| unreadable(format!("queue {queue} has no row")))?)
+    }
+
+    /// Those of one queue mostly follow one another.
+    fn of_all<'n>(
+        &self,
+        names: impl Iterator<Item = (&'n Tenant, &'n QueueName)>,
+    ) -> Result<Vec<i32>, Trouble> {
+        let mut last: Option<(&Tenant, &QueueName, i32)> = None;
+        let mut ids = Vec::with_capacity(names.size_hint().0);
+        for (tenant, queue) in names {
+            let id = match last {
+                Some((t, q, id)) if t == tenant && q == queue => id,
+                _ => self.of(tenant, queue)?,
+            };
+            last = Some((tenant, queue, id));
+            ids.push(id);
+        }
+        Ok(ids)
     }
 
     fn of_lane(&self, key: &LaneKey) -> Result<i32, Trouble> {
@@ -591,10 +616,16 @@ fn left_behind(changes: &Changes) -> u64 {
 /// When the first of the new leases of each queue ends.
 fn first_leases(changes: &Changes) -> BTreeMap<Names, Timestamp> {
     let mut first: BTreeMap<Names, Timestamp> = BTreeMap::new();
+    let mut last: Option<(&LaneKey, Timestamp)> = None;
     for write in &changes.lanes {
-        if let Some(until) = write.entries.lease {
+        let Some(until) = write.entries.lease else { continue };
+        let same = |(key, known): (&LaneKey, Timestamp)| {
+            known <= until && key.tenant == write.key.tenant && key.queue == write.key.queue
+        };
+        if !last.is_some_and(same) {
             let names = (write.key.tenant.clone(), write.key.queue.clone());
-            first.entry(names).and_modify(|known| *known = until.min(*known)).or_insert(until);
+            let known = first.entry(names).and_modify(|known| *known = until.min(*known)).or_insert(until);
+            last = Some((&write.key, *known));
         }
     }
     first
@@ -604,20 +635,23 @@ fn first_leases(changes: &Changes) -> BTreeMap<Names, Timestamp> {
 fn named(changes: &Changes) -> BTreeSet<Names> {
     let of = |key: &LaneKey| (key.tenant.clone(), key.queue.clone());
     let mut names: BTreeSet<Names> = changes.totals.keys().cloned().collect();
-    let mut last: Option<&LaneKey> = None;
-    for write in &changes.lanes {
-        if last.is_none_or(|last| last.tenant != write.key.tenant || last.queue != write.key.queue) {
-            names.insert(of(&write.key));
+    let lanes = changes.lanes.iter().map(|write| (&write.key.tenant, &write.key.queue));
+    let runs = changes.new_runs.iter().chain(&changes.changed_runs);
+    let runs = runs.map(|run| (&run.key.tenant, &run.key.queue));
+    let records = changes.audit.iter().map(|trail| (&trail.record.tenant, &trail.record.queue));
+    // Those of one queue mostly follow one another.
+    let mut last = None;
+    for (tenant, queue) in lanes.chain(runs).chain(records) {
+        if last != Some((tenant, queue)) {
+            names.insert((tenant.clone(), queue.clone()));
         }
-        last = Some(&write.key);
+        last = Some((tenant, queue));
     }
-    names.extend(changes.new_runs.iter().chain(&changes.changed_runs).map(|run| of(&run.key)));
     names.extend(changes.new_aside.iter().map(|aside| of(&aside.event.lane)));
     names.extend(
         changes.schedules.iter().map(|row| (row.schedule.tenant.clone(), row.schedule.queue.clone())),
     );
     names.extend(changes.erased.iter().map(|(key, _)| of(key)));
-    names.extend(changes.audit.iter().map(|trail| (trail.record.tenant.clone(), trail.record.queue.clone())));
     names
 }
 
@@ -643,14 +677,9 @@ fn write_erased(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) 
     Ok(())
 }
 
-/// The id of the claim that holds a lane.
+/// The id of the claim that holds a lane, as it is stored.
 fn claim_id(write: &LaneWrite) -> Option<String> {
-    let current = write.lane.current.as_ref().filter(|c| c.state == RunState::Running)?;
-    current.claim_id.as_deref().map(|id| clean(id).into_owned())
-}
-
-fn is_held(write: &LaneWrite) -> bool {
-    write.lane.paused.is_some() || write.lane.blocked.is_some()
+    alike::claim_id(write).map(|id| clean(id).into_owned())
 }
 
 fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
@@ -667,6 +696,10 @@ fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
     }
     if !new.is_empty() {
         new.sort_by(|(a, x), (b, y)| (a, &x.key.key).cmp(&(b, &y.key.key)));
+    }
+    if let Some(alike) = alike::new_lanes(&new) {
+        requests.extend(alike);
+    } else {
         let of = |f: fn(&LaneWrite) -> i64| -> Value {
             Box::new(new.iter().map(|(_, w)| f(w)).collect::<Vec<_>>())
         };
@@ -676,7 +709,9 @@ fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
         values.extend(lane_values(new.iter().map(|(_, w)| *w)));
         requests.push((&NEW_LANES, values));
     }
-    if !whole.is_empty() {
+    if let Some(alike) = alike::lanes(&whole) {
+        requests.extend(alike);
+    } else {
         let numbers: Vec<i64> = whole.iter().map(|w| number(w.lane.id)).collect();
         let mut values: Vec<Value> = vec![Box::new(numbers)];
         values.extend(lane_values(whole.iter().copied()));
@@ -694,10 +729,11 @@ fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
 fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
     let (mut gone_due, mut new_due) = (Vec::new(), Vec::new());
     let (mut gone_leases, mut new_leases) = (Vec::new(), Vec::new());
-    for write in &changes.lanes {
+    let queues = ids.of_all(changes.lanes.iter().map(|write| (&write.key.tenant, &write.key.queue)))?;
+    for (write, queue) in changes.lanes.iter().zip(queues) {
         let due = |e: Entries| e.due.map(|at| (source_code(e.source), i16::from(e.priority), at.as_millis()));
         let (was, is) = (write.was.and_then(due), due(write.entries));
-        let (queue, lane) = (ids.of_lane(&write.key)?, number(write.lane.id));
+        let lane = number(write.lane.id);
         if was != is {
             gone_due.extend(was.map(|(source, priority, at)| (queue, source, priority, at, lane)));
             new_due.extend(is.map(|(source, priority, at)| (queue, source, priority, at, lane)));
@@ -705,11 +741,14 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
         let (was, is) = (write.was.and_then(|was| was.lease), write.entries.lease);
         if was != is {
             gone_leases.extend(was.map(|at| (queue, at.as_millis(), lane)));
-            new_leases.extend(is.map(|at| (queue, at.as_millis(), lane, claim_id(write))));
+            new_leases.extend(is.map(|at| (queue, at.as_millis(), lane, alike::claim_id(write))));
         }
     }
-    for (sql, rows) in [(&GONE_DUE, gone_due), (&NEW_DUE, new_due)] {
-        if !rows.is_empty() {
+    let alike = (alike::gone_due(&gone_due), alike::new_due(&new_due));
+    for (sql, alike, rows) in [(&GONE_DUE, alike.0, gone_due), (&NEW_DUE, alike.1, new_due)] {
+        if let Some(alike) = alike {
+            requests.extend(alike);
+        } else {
             let values: Vec<Value> = vec![
                 Box::new(rows.iter().map(|row| row.0).collect::<Vec<_>>()),
                 Box::new(rows.iter().map(|row| row.1).collect::<Vec<_>>()),
@@ -720,7 +759,9 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
             requests.push((sql, values));
         }
     }
-    if !gone_leases.is_empty() {
+    if let Some(alike) = alike::gone_leases(&gone_leases) {
+        requests.extend(alike);
+    } else {
         let values: Vec<Value> = vec![
             Box::new(gone_leases.iter().map(|row| row.0).collect::<Vec<_>>()),
             Box::new(gone_leases.iter().map(|row| row.1).collect::<Vec<_>>()),
@@ -728,12 +769,15 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
         ];
         requests.push((&GONE_LEASES, values));
     }
-    if !new_leases.is_empty() {
+    if let Some(alike) = alike::new_leases(&new_leases) {
+        requests.extend(alike);
+    } else {
+        let claims = new_leases.iter().map(|row| row.3.map(|id| clean(id).into_owned()));
         let values: Vec<Value> = vec![
             Box::new(new_leases.iter().map(|row| row.0).collect::<Vec<_>>()),
             Box::new(new_leases.iter().map(|row| row.1).collect::<Vec<_>>()),
             Box::new(new_leases.iter().map(|row| row.2).collect::<Vec<_>>()),
-            Box::new(new_leases.into_iter().map(|row| row.3).collect::<Vec<_>>()),
+            Box::new(claims.collect::<Vec<_>>()),
         ];
         requests.push((&NEW_LEASES, values));
     }
@@ -776,7 +820,9 @@ fn write_events(changes: &Changes, requests: &mut Vec<Request>) {
         requests.push((&EVENTS, values));
     }
     let new = &changes.new_events;
-    if !new.is_empty() {
+    if let Some(alike) = alike::new_events(new) {
+        requests.extend(alike);
+    } else {
         let values: Vec<Value> = vec![
             Box::new(new.iter().map(|(lane, _)| number(*lane)).collect::<Vec<_>>()),
             Box::new(new.iter().map(|(_, k)| number(k.event.seq)).collect::<Vec<_>>()),
@@ -800,7 +846,13 @@ fn write_runs(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) ->
             continue;
         }
         let of = |f: fn(&FinishedRun) -> i64| -> Value { Box::new(runs.iter().map(f).collect::<Vec<_>>()) };
-        let queues = runs.iter().map(|run| ids.of_lane(&run.key)).collect::<Result<Vec<i32>, Trouble>>()?;
+        let queues = ids.of_all(runs.iter().map(|run| (&run.key.tenant, &run.key.queue)))?;
+        if std::ptr::eq(sql, &NEW_RUNS)
+            && let Some(alike) = alike::new_runs(&queues, runs)
+        {
+            requests.extend(alike);
+            continue;
+        }
         let values: Vec<Value> = vec![
             of(|run| number(run.lane)),
             of(|run| number(run.ended.run.number)),
@@ -930,7 +982,11 @@ fn write_audit(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
         return Ok(());
     }
     let records = || audit.iter().map(|trail| &trail.record);
-    let queues = records().map(|r| ids.of(&r.tenant, &r.queue)).collect::<Result<Vec<i32>, Trouble>>()?;
+    let queues = ids.of_all(records().map(|r| (&r.tenant, &r.queue)))?;
+    if let Some(alike) = alike::audit(&queues, audit) {
+        requests.extend(alike);
+        return Ok(());
+    }
     let text = |text: &Option<String>| text.as_deref().map(|text| clean(text).into_owned());
     let values: Vec<Value> = vec![
         Box::new(records().map(|r| number(r.id)).collect::<Vec<_>>()),
@@ -1036,7 +1092,16 @@ fn write_pairs(pairs: &BTreeSet<(i32, SourceId)>, requests: &mut Vec<Request>) {
 /// because all appends of that queue would wait for it.
 fn raise_priorities(changes: &Changes, queues: &mut BTreeMap<Names, Known>, requests: &mut Vec<Request>) {
     let mut raised: BTreeMap<i32, i32> = BTreeMap::new();
+    let mut last: Option<(&LaneKey, u8)> = None;
     for write in changes.lanes.iter().filter(|w| w.entries.due.is_some()) {
+        let same = |(key, priority): (&LaneKey, u8)| {
+            priority == write.entries.priority
+                && key.tenant == write.key.tenant
+                && key.queue == write.key.queue
+        };
+        if last.replace((&write.key, write.entries.priority)).is_some_and(same) {
+            continue;
+        }
         let known = queues.get_mut(&(write.key.tenant.clone(), write.key.queue.clone()));
         let bit = 1 << write.entries.priority.min(quell_core::limits::PRIORITY_MAX);
         if let Some(known) = known.filter(|known| known.priorities & bit == 0) {

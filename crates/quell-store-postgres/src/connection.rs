@@ -8,7 +8,9 @@
 //! poll. That needs statements that are ready ([`Connection::ready`]), because preparing one waits for an answer.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -43,7 +45,7 @@ pub(crate) type Request = (&'static Sql, Vec<Value>);
 /// A statement that can be sent without asking anything first.
 pub(crate) enum Ready {
     Named(Statement),
-    Whole(Cow<'static, str>, &'static [Type]),
+    Whole(Arc<str>, &'static [Type]),
 }
 
 /// The plans of hot statements go by indexes whatever the statistics say: they are made when the tables are empty, and
@@ -53,10 +55,27 @@ pub(crate) const PLANNING: &str = "SET jit = off; SET plan_cache_mode = force_ge
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
     SET random_page_cost = 1; SET lock_timeout = 5000; SET idle_in_transaction_session_timeout = 10000";
 
+/// The statements with the store's own schema in place, each put together once: they are known by where they lie.
+#[derive(Default)]
+struct Texts(RwLock<HashMap<(usize, usize), Arc<str>>>);
+
+impl Texts {
+    fn of(&self, sql: &'static str, schema: &str) -> Arc<str> {
+        let place = (sql.as_ptr().addr(), sql.len());
+        if let Some(text) = self.0.read().expect("no panic happens while it is locked").get(&place) {
+            return text.clone();
+        }
+        let text: Arc<str> = in_schema(sql, schema).into();
+        self.0.write().expect("no panic happens while it is locked").insert(place, text.clone());
+        text
+    }
+}
+
 /// Where connections come from.
 #[derive(Clone)]
 pub(crate) struct Connections {
     pool: Pool,
+    texts: Arc<Texts>,
     mode: StatementMode,
     schema: String,
     /// Those of the URL.
@@ -86,6 +105,7 @@ impl Connections {
             .map_err(|e| StoreError::unavailable(format!("no pool of connections can be made: {e}")))?;
         Ok(Connections {
             pool,
+            texts: Arc::default(),
             mode: options.statement_mode,
             schema: options.schema.clone(),
             ports: options.config.get_ports().to_vec(),
@@ -100,6 +120,7 @@ impl Connections {
         match self.pool.get().await {
             Ok(object) => Ok(Connection {
                 object: Some(object),
+                texts: self.texts.clone(),
                 mode: self.mode,
                 schema: self.schema.clone(),
                 open: AtomicBool::new(false),
@@ -193,6 +214,7 @@ impl Connections {
 /// gave up in the middle of one must not leave it to the next.
 pub(crate) struct Connection {
     object: Option<Object>,
+    texts: Arc<Texts>,
     mode: StatementMode,
     schema: String,
     open: AtomicBool,
@@ -240,7 +262,7 @@ impl Connection {
 
     /// Makes a statement ready to be sent.
     pub(crate) async fn ready(&self, sql: &Sql) -> Result<Ready, Error> {
-        let text = self.text(sql.text);
+        let text = self.texts.of(sql.text, &self.schema);
         match self.mode {
             StatementMode::Named => {
                 self.client().prepare_typed_cached(&text, sql.types).await.map(Ready::Named)
@@ -269,6 +291,29 @@ impl Connection {
         self.send(&ready, values).await
     }
 
+    pub(crate) async fn all_ready(&self, requests: &[Request]) -> Result<Vec<Ready>, Error> {
+        let mut ready = Vec::with_capacity(requests.len());
+        for (sql, _) in requests {
+            ready.push(self.ready(sql).await?);
+        }
+        Ok(ready)
+    }
+
+    /// Sends statements that are ready at the first poll, in their order: what each of them was answered.
+    pub(crate) async fn send_all(
+        &self,
+        requests: &[Request],
+        ready: &[Ready],
+    ) -> Vec<Result<Vec<Row>, Error>> {
+        // Polled one after the other, so sent in this order: a list of more than thirty is not.
+        debug_assert!(requests.len() <= 30);
+        let sent = requests.iter().zip(ready).map(|((_, values), ready)| async move {
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|v| &**v as _).collect();
+            self.send(ready, &values).await
+        });
+        futures_util::future::join_all(sent).await
+    }
+
     /// Sends statements together, in one round trip, with a last one without values if there is one: what each of them
     /// was answered.
     pub(crate) async fn together(
@@ -276,23 +321,14 @@ impl Connection {
         requests: &[Request],
         last: Option<&str>,
     ) -> Result<(Vec<Result<Vec<Row>, Error>>, Result<(), Error>), Error> {
-        let mut ready = Vec::with_capacity(requests.len());
-        for (sql, _) in requests {
-            ready.push(self.ready(sql).await?);
-        }
-        let sent = requests.iter().zip(&ready).map(|((_, values), ready)| async move {
-            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|v| &**v as _).collect();
-            self.send(ready, &values).await
-        });
-        // Polled one after the other, so sent in this order: a list of more than thirty is not.
-        debug_assert!(requests.len() <= 30);
+        let ready = self.all_ready(requests).await?;
         let end = async {
             match last {
                 Some(text) => self.batch(text).await,
                 None => Ok(()),
             }
         };
-        Ok(futures_util::future::join(futures_util::future::join_all(sent), end).await)
+        Ok(futures_util::future::join(self.send_all(requests, &ready), end).await)
     }
 
     /// The same for reads: all answers, or the first error.

@@ -5,6 +5,7 @@
 //! before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use quell_core::aside::Aside;
 use quell_core::error::StoreResult;
@@ -33,8 +34,8 @@ static SPANS: Sql = Sql {
     text: concat!(
         "SELECT s.lane, ",
         event_columns!(),
-        " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-            AS s(lane, lo, hi, mark, most)
+        " FROM (SELECT unnest($1::bigint[]) AS lane, unnest($2::bigint[]) AS lo, unnest($3::bigint[]) AS hi,
+                 unnest($4::bigint[]) AS mark, unnest($5::bigint[]) AS most) s
          CROSS JOIN LATERAL (
            SELECT * FROM quell.event
            WHERE lane_id = s.lane AND seq BETWEEN s.lo AND s.hi AND mark IS NOT DISTINCT FROM s.mark
@@ -71,7 +72,7 @@ static IDS: Sql = Sql {
     text: concat!(
         "SELECT e.lane_id, ",
         event_columns!(),
-        " FROM unnest($1::bigint[], $2::text[]) AS w(lane, id)
+        " FROM (SELECT unnest($1::bigint[]) AS lane, unnest($2::text[]) AS id) w
          JOIN quell.event e ON e.lane_id = w.lane AND e.id = w.id"
     ),
     types: &[Type::INT8_ARRAY, Type::TEXT_ARRAY],
@@ -200,6 +201,20 @@ static ANSWERS: Sql = Sql {
 static NUMBERS: Sql =
     Sql { text: "SELECT nextval('quell.number') FROM generate_series(1, $1::bigint)", types: &[Type::INT8] };
 
+/// Asks for at least so many numbers.
+pub(crate) fn numbers(most: usize) -> Request {
+    (&NUMBERS, vec![Box::new(number((most as u64).div_ceil(BLOCK)))])
+}
+
+/// The numbers that were given, in rising order.
+pub(crate) fn blocks(rows: &[Row]) -> StoreResult<Vec<Range<u64>>> {
+    let first = rows.iter().map(|row| count(row, 0));
+    let mut blocks: Vec<Range<u64>> =
+        first.map(|first| first.map(|first| first..first + BLOCK)).collect::<StoreResult<_>>()?;
+    blocks.sort_by_key(|range| range.start);
+    Ok(blocks)
+}
+
 /// What the rows of an answer are.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -239,8 +254,8 @@ impl Tx {
         ask_rest(want, &queues, &mut ask);
         ask_sources(want, &mut ask);
         if numbers > 0 {
-            let blocks = (numbers as u64).div_ceil(BLOCK);
-            ask(Kind::Numbers, &NUMBERS, vec![Box::new(number(blocks))]);
+            let (sql, values) = self::numbers(numbers);
+            ask(Kind::Numbers, sql, values);
         }
         if requests.is_empty() {
             return Ok(Found::default());
@@ -337,13 +352,7 @@ impl Tx {
                 }
             }
             Kind::Locked => {}
-            Kind::Numbers => {
-                for row in rows {
-                    let first = count(row, 0)?;
-                    found.numbers.push(first..first + BLOCK);
-                }
-                found.numbers.sort_by_key(|range| range.start);
-            }
+            Kind::Numbers => found.numbers = blocks(rows)?,
         }
         Ok(())
     }

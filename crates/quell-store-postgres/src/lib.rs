@@ -24,7 +24,7 @@ use quell_core::store::{
 };
 use quell_core::tables::Tables;
 use quell_store_rows::RowStore;
-use quell_store_rows::rows::{Backend, Outlook, Rows, RowsResult};
+use quell_store_rows::rows::{Backend, Begun, First, Outlook, Rows, RowsResult};
 use tokio::task::JoinHandle;
 
 use crate::connection::Connections;
@@ -34,6 +34,8 @@ use crate::tx::{Skipped, Tx};
 use crate::upkeep::Left;
 use crate::wake::Bell;
 
+mod alike;
+mod begin;
 mod clock;
 mod commit;
 mod connection;
@@ -152,6 +154,10 @@ struct Postgres(Arc<Shared>);
 impl Backend for Postgres {
     async fn begin(&self) -> RowsResult<Box<dyn Rows>> {
         Ok(Box::new(Tx::begin(&self.0).await?))
+    }
+
+    async fn begin_with(&self, first: First<'_>, numbers: usize) -> RowsResult<Begun> {
+        Tx::begin_with(&self.0, first, numbers).await
     }
 
     async fn outlook(&self, bounded: bool) -> StoreResult<Outlook> {

@@ -11,15 +11,16 @@ use crate::options::Options;
 use crate::origin::origin;
 use crate::rows::get;
 
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../migrations/0001_engine.sql"),
     include_str!("../migrations/0002_sources.sql"),
     include_str!("../migrations/0003_shelves.sql"),
     include_str!("../migrations/0004_tables.sql"),
+    include_str!("../migrations/0005_room.sql"),
 ];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Asked of the tables and not by `to_regnamespace`, which may answer from before somebody else's commit.

@@ -73,18 +73,20 @@ struct Both {
 
 impl Queues {
     /// Forgets everything when the database has another past than the one in which it was read: a restore or a failover
-    /// may have taken queues and priorities back.
-    pub(crate) fn are_of(&self, origin: Option<&str>) {
+    /// may have taken queues and priorities back. Says whether it has: what was asked by the numbers of before is void.
+    pub(crate) fn are_of(&self, origin: Option<&str>) -> bool {
         if self.known.read().expect("no panic happens while it is locked").origin.as_deref() == origin {
-            return;
+            return false;
         }
         let mut both = self.known.write().expect("no panic happens while it is locked");
-        if both.origin.is_some() {
+        let forgotten = both.origin.is_some();
+        if forgotten {
             both.by_name.clear();
             both.by_id.clear();
             both.pairs.clear();
         }
         both.origin = origin.map(str::to_owned);
+        forgotten
     }
 
     pub(crate) fn get(&self, names: &Names) -> Option<Known> {

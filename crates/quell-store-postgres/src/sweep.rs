@@ -18,11 +18,12 @@ use quell_store_rows::codec;
 use tokio_postgres::types::Type;
 
 use crate::Shared;
+use crate::begin::WITH_OTHERS;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::not_done;
 use crate::rows::{count, get, maybe_count, number, state, time};
 use crate::shelves;
-use crate::tx::{WITH_OTHERS, store_time};
+use crate::tx::store_time;
 
 /// One process at a time: others would only find the same rows.
 static BEGIN: Sql = Sql {

@@ -13,12 +13,13 @@ use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::PostgresStore;
+use crate::begin::WITH_OTHERS;
 use crate::commit::{NEW_ASIDE, aside_values};
 use crate::connection::{Connection, Sql, in_schema};
 use crate::error::not_done;
 use crate::queues::Fault;
 use crate::rows::{count, get};
-use crate::tx::{WITH_OTHERS, store_time};
+use crate::tx::store_time;
 
 static NUMBER: Sql = Sql {
     text: "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, nextval('quell.number')

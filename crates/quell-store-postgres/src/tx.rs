@@ -28,9 +28,7 @@ use tokio_postgres::{Error, Row};
 
 use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
-use crate::error::{self, spoils_connection, trouble};
-use crate::options::StatementMode;
-use crate::origin::{self, origin};
+use crate::error::{spoils_connection, trouble};
 use crate::queues::{Fault, Names};
 use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, source_code, stored_lane, time};
 
@@ -40,54 +38,31 @@ const SHORT_WAIT: Duration = Duration::from_millis(50);
 const SHORT_WAITS: usize = 4;
 /// A transaction that was given up is ended within this time, or with its connection.
 const ROLLBACK: Duration = Duration::from_secs(10);
-/// Connections that turn out to be dead when they are used: after a restart of the server there may be several.
-const DEAD_CONNECTIONS: usize = 4;
-
-/// The server's time, the offset of tests, and whether anything may be written.
-static BEGIN: Sql = Sql {
-    text: concat!(
-        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
-        origin!(),
-        ", origin FROM quell.meta"
-    ),
-    types: &[],
-};
-/// The same for sessions that keep no settings.
-static BEGIN_UNNAMED: Sql = Sql {
-    text: concat!(
-        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, test_offset, sealed, origin IS NOT DISTINCT FROM ",
-        origin!(),
-        ", origin, set_config('lock_timeout', '5000', true), set_config('jit', 'off', true),
-           set_config('idle_in_transaction_session_timeout', '10000', true) FROM quell.meta"
-    ),
-    types: &[],
-};
-/// Whoever writes holds this together with others, from before it reads whether the store is sealed: see `copy.rs`.
-pub(crate) static WITH_OTHERS: Sql =
-    Sql { text: "SELECT pg_advisory_xact_lock_shared(hashtextextended('quell.seal', 0))", types: &[] };
-static LOCK_KEYS: Sql = Sql {
+pub(crate) static LOCK_KEYS: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM unnest($1::int[], $2::text[]) AS w(queue_id, key)
+        " FROM (SELECT unnest($1::int[]) AS queue_id, unnest($2::text[]) AS key) w
          JOIN quell.lane l ON l.queue_id = w.queue_id AND l.key = w.key ORDER BY l.id FOR UPDATE OF l"
     ),
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
 };
-/// Lanes that somebody else has locked come without a body.
-static TRY_KEYS: Sql = Sql {
+/// Lanes that somebody else has locked come without a body. They are found by a hashed list and not by a join, which would
+/// compare each lane with each other one where plans may only go by indexes.
+pub(crate) static TRY_KEYS: Sql = Sql {
     text: "WITH wanted AS MATERIALIZED (
-             SELECT l.id, l.queue_id, l.key FROM unnest($1::int[], $2::text[]) AS w(queue_id, key)
+             SELECT l.id, l.queue_id, l.key
+             FROM (SELECT unnest($1::int[]) AS queue_id, unnest($2::text[]) AS key) w
              JOIN quell.lane l ON l.queue_id = w.queue_id AND l.key = w.key),
            locked AS MATERIALIZED (
-             SELECT l.id, l.due_at, l.lease_at, l.priority, l.body, l.source FROM quell.lane l
+             SELECT l.id, l.queue_id, l.key, l.due_at, l.lease_at, l.priority, l.body, l.source FROM quell.lane l
              WHERE l.id = ANY(ARRAY(SELECT id FROM wanted)) ORDER BY l.id FOR UPDATE SKIP LOCKED)
-           SELECT wanted.queue_id, wanted.key, locked.due_at, locked.lease_at, locked.priority, locked.body,
-             locked.source
-           FROM wanted LEFT JOIN locked ON locked.id = wanted.id",
+           SELECT queue_id, key, due_at, lease_at, priority, body, source FROM locked
+           UNION ALL
+           SELECT queue_id, key, NULL, NULL, NULL, NULL, NULL FROM wanted WHERE id NOT IN (SELECT id FROM locked)",
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
 };
-static LOCK_IDS: Sql = Sql {
+pub(crate) static LOCK_IDS: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
@@ -95,7 +70,7 @@ static LOCK_IDS: Sql = Sql {
     ),
     types: &[Type::INT8_ARRAY],
 };
-static TRY_IDS: Sql = Sql {
+pub(crate) static TRY_IDS: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
@@ -217,13 +192,6 @@ static QUEUES_OF: Sql = Sql {
     types: &[Type::TEXT, Type::TEXT],
 };
 
-/// What a transaction learns first.
-struct Begun {
-    now: Timestamp,
-    sealed: Option<String>,
-    same_origin: bool,
-}
-
 /// One transaction under way.
 pub(crate) struct Tx {
     /// Gone when the transaction has ended.
@@ -252,73 +220,6 @@ impl Skipped {
 }
 
 impl Tx {
-    pub(crate) async fn begin(shared: &Arc<Shared>) -> RowsResult<Tx> {
-        let (tx, sealed) = Tx::begin_anyhow(shared).await?;
-        match sealed {
-            None => Ok(tx),
-            Some(by) => {
-                Box::new(tx).rollback().await;
-                Err(quell_core::copy::sealed(&by).into())
-            }
-        }
-    }
-
-    /// For what is done to a sealed store: a copy into it.
-    pub(crate) async fn begin_sealed(shared: &Arc<Shared>) -> RowsResult<Tx> {
-        Tx::begin_anyhow(shared).await.map(|(tx, _)| tx)
-    }
-
-    async fn begin_anyhow(shared: &Arc<Shared>) -> RowsResult<(Tx, Option<String>)> {
-        for _ in 0..DEAD_CONNECTIONS {
-            let connection = shared.connections.get().await?;
-            match Tx::begin_on(&connection, shared).await {
-                Ok(Begun { now, sealed, same_origin: true }) => {
-                    let connection = Some(connection);
-                    let (without_lane, without_queue) = (HashSet::new(), BTreeSet::new());
-                    let shared = shared.clone();
-                    let tx = Tx { connection, shared, now, without_lane, without_queue };
-                    return Ok((tx, sealed));
-                }
-                Ok(_) => {
-                    Tx::end(connection).await;
-                    origin::renew(&shared.connections).await?;
-                }
-                // It had died in the pool, and nothing has been asked for yet.
-                Err(Fault::Connection(error)) if error.is_closed() || connection.is_closed() => {
-                    connection.discard();
-                }
-                Err(fault) => {
-                    connection.discard();
-                    return Err(shared.fault(fault));
-                }
-            }
-        }
-        Err(StoreError::unavailable("every connection to PostgreSQL was lost; nothing was stored, try again")
-            .into())
-    }
-
-    async fn begin_on(connection: &Connection, shared: &Shared) -> Result<Begun, Fault> {
-        let named = shared.connections.mode() == StatementMode::Named;
-        let with_others = connection.ready(&WITH_OTHERS).await?;
-        let ready = connection.ready(if named { &BEGIN } else { &BEGIN_UNNAMED }).await?;
-        let (begun, locked, rows) = futures_util::future::join3(
-            connection.batch("BEGIN"),
-            connection.send(&with_others, &[]),
-            connection.send(&ready, &[]),
-        )
-        .await;
-        begun?;
-        locked?;
-        let rows = rows?;
-        let row = rows.first().ok_or_else(|| error::unreadable("the table meta is empty"))?;
-        let same_origin = get(row, 3)?;
-        if same_origin {
-            // Numbers of queues from another past may mean other queues in this one.
-            shared.queues.are_of(get(row, 4)?);
-        }
-        Ok(Begun { now: store_time(row)?, sealed: get(row, 2)?, same_origin })
-    }
-
     pub(crate) fn connection(&self) -> RowsResult<&Connection> {
         let ended = || StoreError::new(ErrorKind::Corrupt, "this transaction has ended");
         Ok(self.connection.as_ref().ok_or_else(ended)?)
@@ -386,6 +287,68 @@ impl Tx {
         Ok(known)
     }
 
+    /// Lanes by their keys; those that somebody else has locked have come without a body.
+    pub(crate) async fn found_by_key(&mut self, keys: &[LaneKey], rows: Vec<Row>) -> RowsResult<Lanes> {
+        let (mut locked, mut busy) = (Vec::with_capacity(rows.len()), Vec::new());
+        for row in rows {
+            let body: Option<&[u8]> = get(&row, 5)?;
+            if body.is_some() { locked.push(row) } else { busy.push(row) }
+        }
+        let mut found = Lanes { lanes: self.lanes_at(&locked).await?, ..Lanes::default() };
+        for row in &busy {
+            let queue: i32 = get(row, 0)?;
+            let names = self.shared.queues.names(queue).ok_or_else(|| crate::rows::lost_queue(queue))?;
+            found.busy.push(lane_key(&names, key(get(row, 1)?)?));
+        }
+        let seen: HashSet<&LaneKey> = found.lanes.iter().map(|at| &at.key).chain(&found.busy).collect();
+        self.without_lane.extend(keys.iter().filter(|key| !seen.contains(key)).cloned());
+        Ok(found)
+    }
+
+    /// Lanes by their numbers; those that are missing are busy, or not there.
+    pub(crate) async fn found_by_id(
+        &self,
+        ids: &[u64],
+        patience: Patience,
+        rows: &[Row],
+    ) -> RowsResult<Lanes> {
+        let lanes = self.lanes_at(rows).await?;
+        let mut busy_ids = Vec::new();
+        if patience == Patience::None && lanes.len() < ids.len() {
+            let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
+            let others: Vec<i64> =
+                ids.iter().filter(|id| !locked.contains(id)).map(|id| number(*id)).collect();
+            let rows = self.connection()?.query(&EXISTING, &[&others]).await.map_err(|e| trouble(&e))?;
+            busy_ids = rows.iter().map(|row| count(row, 0)).collect::<StoreResult<_>>()?;
+        }
+        Ok(Lanes { lanes, busy_ids, ..Lanes::default() })
+    }
+
+    /// The answers to [`due_requests`]: lanes that are locked now, and those in front, which others may have locked.
+    pub(crate) async fn found_due(&self, due: &[Row], front: &[Row]) -> RowsResult<Vec<LaneAt>> {
+        let mut lanes = self.lanes_at(due).await?;
+        let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
+        let mut skipped: Vec<(u64, i64)> = Vec::new();
+        for row in front {
+            let id = count(row, 0)?;
+            if !locked.contains(&id) {
+                skipped.push((id, get(row, 1)?));
+            }
+        }
+        let overdue = self.now.before(quell_store_rows::OVERDUE).as_millis();
+        let late: Vec<(u64, i64)> = skipped.iter().copied().filter(|(_, due)| *due <= overdue).collect();
+        let mut again = self.shared.skipped.again(&late);
+        if lanes.is_empty() {
+            // There is nothing else to do than to wait for these: a sender is just done with them, or another claim.
+            again = skipped.iter().map(|(id, _)| *id).collect();
+        }
+        again.truncate(SHORT_WAITS);
+        if !again.is_empty() {
+            lanes.extend(self.wait_for(&again).await?);
+        }
+        Ok(lanes)
+    }
+
     /// Waits a short while for lanes that are overdue and were skipped before.
     async fn wait_for(&self, ids: &[u64]) -> RowsResult<Vec<LaneAt>> {
         let connection = self.connection()?;
@@ -406,7 +369,7 @@ impl Tx {
         self.lanes_at(&rows).await
     }
 
-    async fn end(connection: Connection) {
+    pub(crate) async fn end(connection: Connection) {
         let ended = tokio::time::timeout(ROLLBACK, connection.batch("ROLLBACK")).await;
         if !matches!(ended, Ok(Ok(()))) {
             connection.discard();
@@ -423,6 +386,59 @@ impl Tx {
             }
         }
     }
+}
+
+/// How lanes are locked by their keys.
+pub(crate) fn by_key(patience: Patience) -> &'static Sql {
+    match patience {
+        Patience::Answer => &LOCK_KEYS,
+        Patience::None => &TRY_KEYS,
+    }
+}
+
+/// How lanes are locked by their numbers.
+pub(crate) fn by_id(patience: Patience) -> &'static Sql {
+    match patience {
+        Patience::Answer => &LOCK_IDS,
+        Patience::None => &TRY_IDS,
+    }
+}
+
+/// The columns of [`by_key`]: keys come sorted, so those of one queue follow one another, and its number is asked for once.
+/// Those of a queue without a number are left out.
+pub(crate) fn places(keys: &[LaneKey], queue: impl Fn(&Names) -> Option<i32>) -> (Vec<i32>, Vec<String>) {
+    let (mut queues, mut texts) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+    let mut last: Option<(&Tenant, &QueueName, Option<i32>)> = None;
+    for key in keys {
+        let id = match last {
+            Some((tenant, queue, id)) if *tenant == key.tenant && *queue == key.queue => id,
+            _ => queue(&(key.tenant.clone(), key.queue.clone())),
+        };
+        last = Some((&key.tenant, &key.queue, id));
+        if let Some(id) = id {
+            queues.push(id);
+            texts.push(key.key.as_str().to_owned());
+        }
+    }
+    (queues, texts)
+}
+
+/// Locks the lanes that were due at this moment, and asks for those in front.
+pub(crate) fn due_requests(shared: &Shared, picks: &[(i32, &Pick)], at: Timestamp) -> Vec<Request> {
+    let floors: Vec<i64> = picks.iter().map(|(id, pick)| shared.floors.due(*id, pick.source)).collect();
+    let levels = || -> Vec<Value> {
+        vec![
+            Box::new(picks.iter().map(|(id, _)| *id).collect::<Vec<i32>>()),
+            Box::new(picks.iter().map(|(_, pick)| source_code(pick.source)).collect::<Vec<i64>>()),
+            Box::new(picks.iter().map(|(_, pick)| i16::from(pick.priority)).collect::<Vec<i16>>()),
+            Box::new(floors.clone()),
+        ]
+    };
+    let (mut due, mut front) = (levels(), levels());
+    due.push(Box::new(picks.iter().map(|(_, pick)| number(pick.most as u64)).collect::<Vec<i64>>()));
+    due.push(Box::new(at.as_millis()));
+    front.push(Box::new(at.as_millis()));
+    vec![(&DUE, due), (&FRONT, front)]
 }
 
 /// Store time: the server's clock, moved by tests.
@@ -456,62 +472,19 @@ impl Rows for Tx {
 
     async fn lanes(&mut self, keys: &[LaneKey], patience: Patience) -> RowsResult<Lanes> {
         let ids = self.ids_of(keys.iter()).await?;
-        let mut wanted: Vec<(i32, &str)> = Vec::with_capacity(keys.len());
-        let mut last: Option<(&Tenant, &QueueName, Option<i32>)> = None;
-        for key in keys {
-            // Keys come sorted: those of one queue follow one another.
-            let id = match last {
-                Some((tenant, queue, id)) if *tenant == key.tenant && *queue == key.queue => id,
-                _ => ids.get(&(key.tenant.clone(), key.queue.clone())).copied(),
-            };
-            last = Some((&key.tenant, &key.queue, id));
-            wanted.extend(id.map(|id| (id, key.key.as_str())));
+        let (queues, texts) = places(keys, |names| ids.get(names).copied());
+        let mut rows = Vec::new();
+        if !queues.is_empty() {
+            let asked = self.connection()?.query(by_key(patience), &[&queues, &texts]).await;
+            rows = asked.map_err(|e| trouble(&e))?;
         }
-        let mut found = Lanes::default();
-        if !wanted.is_empty() {
-            let (queues, texts): (Vec<i32>, Vec<&str>) = wanted.into_iter().unzip();
-            match patience {
-                Patience::Answer => found.lanes = self.lock(&LOCK_KEYS, &[&queues, &texts]).await?,
-                Patience::None => {
-                    let rows = self.connection()?.query(&TRY_KEYS, &[&queues, &texts]).await;
-                    let rows = rows.map_err(|e| trouble(&e))?;
-                    let (mut locked, mut busy) = (Vec::new(), Vec::new());
-                    for row in rows {
-                        let body: Option<&[u8]> = get(&row, 5)?;
-                        if body.is_some() { locked.push(row) } else { busy.push(row) }
-                    }
-                    found.lanes = self.lanes_at(&locked).await?;
-                    let names: BTreeMap<i32, Names> =
-                        ids.iter().map(|(names, id)| (*id, names.clone())).collect();
-                    for row in &busy {
-                        let queue: i32 = get(row, 0)?;
-                        let names = names.get(&queue).ok_or_else(|| crate::rows::lost_queue(queue))?;
-                        found.busy.push(lane_key(names, key(get(row, 1)?)?));
-                    }
-                }
-            }
-        }
-        let seen: HashSet<&LaneKey> = found.lanes.iter().map(|at| &at.key).chain(&found.busy).collect();
-        self.without_lane.extend(keys.iter().filter(|key| !seen.contains(key)).cloned());
-        Ok(found)
+        self.found_by_key(keys, rows).await
     }
 
     async fn lanes_by_id(&mut self, ids: &[u64], patience: Patience) -> RowsResult<Lanes> {
         let numbers: Vec<i64> = ids.iter().map(|id| number(*id)).collect();
-        if patience == Patience::Answer {
-            let lanes = self.lock(&LOCK_IDS, &[&numbers]).await?;
-            return Ok(Lanes { lanes, ..Lanes::default() });
-        }
-        let lanes = self.lock(&TRY_IDS, &[&numbers]).await?;
-        let mut busy_ids = Vec::new();
-        if lanes.len() < ids.len() {
-            let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
-            let others: Vec<i64> =
-                ids.iter().filter(|id| !locked.contains(id)).map(|id| number(*id)).collect();
-            let rows = self.connection()?.query(&EXISTING, &[&others]).await.map_err(|e| trouble(&e))?;
-            busy_ids = rows.iter().map(|row| count(row, 0)).collect::<StoreResult<_>>()?;
-        }
-        Ok(Lanes { lanes, busy_ids, ..Lanes::default() })
+        let rows = self.connection()?.query(by_id(patience), &[&numbers]).await.map_err(|e| trouble(&e))?;
+        self.found_by_id(ids, patience, &rows).await
     }
 
     async fn due(&mut self, picks: &[Pick]) -> RowsResult<Vec<LaneAt>> {
@@ -519,45 +492,10 @@ impl Rows for Tx {
         let ids = self.queue_ids(&names).await?;
         let picks: Vec<(i32, &Pick)> =
             picks.iter().zip(ids).filter_map(|(pick, id)| Some((id?, pick))).collect();
-        let floors: Vec<i64> =
-            picks.iter().map(|(id, pick)| self.shared.floors.due(*id, pick.source)).collect();
-        let levels = || -> Vec<Value> {
-            vec![
-                Box::new(picks.iter().map(|(id, _)| *id).collect::<Vec<i32>>()),
-                Box::new(picks.iter().map(|(_, pick)| source_code(pick.source)).collect::<Vec<i64>>()),
-                Box::new(picks.iter().map(|(_, pick)| i16::from(pick.priority)).collect::<Vec<i16>>()),
-                Box::new(floors.clone()),
-            ]
-        };
-        let now = self.now.as_millis();
-        let (mut due, mut front) = (levels(), levels());
-        due.push(Box::new(picks.iter().map(|(_, pick)| number(pick.most as u64)).collect::<Vec<i64>>()));
-        due.push(Box::new(now));
-        front.push(Box::new(now));
-        let requests = [(&DUE, due), (&FRONT, front)];
+        let requests = due_requests(&self.shared, &picks, self.now);
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
         let [due, front] = &answers[..] else { return Ok(Vec::new()) };
-        let mut lanes = self.lanes_at(due).await?;
-        let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
-        let mut skipped: Vec<(u64, i64)> = Vec::new();
-        for row in front {
-            let id = count(row, 0)?;
-            if !locked.contains(&id) {
-                skipped.push((id, get(row, 1)?));
-            }
-        }
-        let overdue = self.now.before(quell_store_rows::OVERDUE).as_millis();
-        let late: Vec<(u64, i64)> = skipped.iter().copied().filter(|(_, due)| *due <= overdue).collect();
-        let mut again = self.shared.skipped.again(&late);
-        if lanes.is_empty() {
-            // There is nothing else to do than to wait for these: a sender is just done with them, or another claim.
-            again = skipped.iter().map(|(id, _)| *id).collect();
-        }
-        again.truncate(SHORT_WAITS);
-        if !again.is_empty() {
-            lanes.extend(self.wait_for(&again).await?);
-        }
-        Ok(lanes)
+        self.found_due(due, front).await
     }
 
     async fn expired(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<LaneAt>> {

@@ -10,7 +10,7 @@ use quell_core::error::StoreResult;
 use quell_core::event::{LaneKey, NewEvent, NewEventId, Overflow};
 use quell_core::store::{AppendRequest, Appended};
 
-use crate::rows::{Backend, Patience, RowsResult, Span, Want};
+use crate::rows::{Backend, First, Patience, RowsResult, Span, Want};
 use crate::work::{Index, Work};
 
 /// What became of the requests of a group; nothing for those that are to be done alone.
@@ -21,12 +21,11 @@ pub(crate) async fn append(
     requests: &[&AppendRequest],
     patience: Patience,
 ) -> RowsResult<Answers<Appended>> {
-    let mut work = Work::begin(backend).await?;
     let keys: BTreeSet<&LaneKey> = requests.iter().flat_map(|r| &r.events).map(|e| &e.lane).collect();
     let keys: Vec<LaneKey> = keys.into_iter().cloned().collect();
-    let lanes = work.rows.lanes(&keys, patience).await?;
+    let all: usize = requests.iter().map(|r| r.events.len()).sum();
+    let (mut work, lanes) = Work::begin_with(backend, First::Keys(&keys, patience), numbers(all)).await?;
     let busy: BTreeSet<LaneKey> = lanes.busy.into_iter().collect();
-    work.take_in(lanes.lanes);
     let free: Vec<bool> =
         requests.iter().map(|r| r.events.iter().all(|event| !busy.contains(&event.lane))).collect();
     let in_group = || requests.iter().zip(&free).filter(|(_, free)| **free).map(|(request, _)| *request);

@@ -159,45 +159,47 @@ pub(crate) async fn hand_out(
     if chosen.is_empty() || progress.left == 0 || progress.pushes == 0 {
         return Ok(false);
     }
-    let mut work = Work::begin(backend).await?;
-    if progress.claimed.batches.is_empty() && progress.named {
-        // The same claim may have been sent twice at once: the first of them gets the lanes, and the other is told.
-        let id = request.claim_id.as_deref().unwrap_or_default();
-        let lanes = work.rows.claimed(id).await?;
-        work.take_in(lanes);
-        if work.set.is_claimed(work.now, id, &request.worker) {
+    let may_be_repeated = progress.claimed.batches.is_empty() && progress.named;
+    let bounded = chosen.iter().any(|(_, policy, _)| policy.max_running.is_some());
+    let mut rooms: BTreeMap<(Tenant, QueueName), usize> = BTreeMap::new();
+    let mut picks = Vec::new();
+    let (mut work, mut lanes) = if may_be_repeated || bounded {
+        let mut work = Work::begin(backend).await?;
+        if may_be_repeated {
+            // The same claim may have been sent twice at once: the first of them gets the lanes, and the other is told.
+            let id = request.claim_id.as_deref().unwrap_or_default();
+            let lanes = work.rows.claimed(id).await?;
+            work.take_in(lanes);
+            if work.set.is_claimed(work.now, id, &request.worker) {
+                work.rollback().await;
+                progress.made_before = true;
+                return Ok(false);
+            }
+        }
+        for (q, policy, share) in &chosen {
+            let mut room = *share;
+            if let Some(max) = policy.max_running {
+                let running = work.rows.running(&q.tenant, &q.queue).await?;
+                let free = u64::from(max).saturating_sub(running);
+                room = room.min(usize::try_from(free).unwrap_or(usize::MAX));
+            }
+            pick(outlook, q, policy, room, &mut rooms, &mut picks);
+        }
+        if picks.is_empty() {
             work.rollback().await;
-            progress.made_before = true;
             return Ok(false);
         }
-    }
-    let mut picks = Vec::new();
-    let mut rooms: BTreeMap<(Tenant, QueueName), usize> = BTreeMap::new();
-    for (q, policy, share) in &chosen {
-        let mut room = *share;
-        if let Some(max) = policy.max_running {
-            let running = work.rows.running(&q.tenant, &q.queue).await?;
-            let free = u64::from(max).saturating_sub(running);
-            room = room.min(usize::try_from(free).unwrap_or(usize::MAX));
+        let lanes = work.rows.due(&picks).await?;
+        (work, lanes)
+    } else {
+        for (q, policy, share) in &chosen {
+            pick(outlook, q, policy, *share, &mut rooms, &mut picks);
         }
-        if room == 0 {
-            continue;
+        if picks.is_empty() {
+            return Ok(false);
         }
-        rooms.insert((q.tenant.clone(), q.queue.clone()), room);
-        let levels = due_levels(outlook, q, policy);
-        picks.extend(levels.map(|Level { source, priority, most }| Pick {
-            tenant: q.tenant.clone(),
-            queue: q.queue.clone(),
-            source,
-            priority,
-            most: room.min(usize::try_from(most).unwrap_or(usize::MAX)),
-        }));
-    }
-    if picks.is_empty() {
-        work.rollback().await;
-        return Ok(false);
-    }
-    let mut lanes = work.rows.due(&picks).await?;
+        Work::begin_due(backend, &picks, outlook.now).await?
+    };
     // Each priority has an order of its own, and a higher one overtakes by a bounded time.
     lanes.sort_by_key(|at| rank(at.entries.due.unwrap_or(work.now), at.entries.priority));
     let found = lanes.len();
@@ -248,6 +250,29 @@ pub(crate) async fn hand_out(
     // A look that got fewer lanes than it asked for has seen them all; one that moved entries looks again.
     let saturated = picks.iter().any(|pick| found >= pick.most);
     Ok((saturated || pushed > 0) && progress.left > 0 && progress.bytes < limits::CLAIM_BYTES_MAX)
+}
+
+/// What is looked for in a queue that may give this many lanes.
+fn pick(
+    outlook: &Outlook,
+    q: &QueueOutlook,
+    policy: &RunPolicy,
+    room: usize,
+    rooms: &mut BTreeMap<(Tenant, QueueName), usize>,
+    picks: &mut Vec<Pick>,
+) {
+    if room == 0 {
+        return;
+    }
+    rooms.insert((q.tenant.clone(), q.queue.clone()), room);
+    let levels = due_levels(outlook, q, policy);
+    picks.extend(levels.map(|Level { source, priority, most }| Pick {
+        tenant: q.tenant.clone(),
+        queue: q.queue.clone(),
+        source,
+        priority,
+        most: room.min(usize::try_from(most).unwrap_or(usize::MAX)),
+    }));
 }
 
 /// At the most what this lane's batch weighs.
@@ -306,13 +331,14 @@ async fn take(
     let numbers = if taken.is_empty() { 0 } else { 16 + taken.len() * 8 };
     work.find(&want, numbers).await?;
     // A first event that fills the batch alone leaves the one behind it unread.
+    let bounded: BTreeSet<u64> =
+        want.spans.iter().filter(|span| span.bytes.is_some()).map(|span| span.lane).collect();
     let mut rest = Want::default();
     for (key, _) in taken {
         let l = &work.set.lanes[key];
         let Some(open) = l.lane.open else { continue };
         let mut read = l.events.range(open.lo..).filter(|(_, k)| k.mark.is_none());
-        let bounded = want.spans.iter().any(|s| s.lane == l.lane.id && s.bytes.is_some());
-        if let Some((last, _)) = read.next_back().filter(|_| bounded) {
+        if let Some((last, _)) = read.next_back().filter(|_| bounded.contains(&l.lane.id)) {
             rest.spans.push(front(l.lane.id, last + 1, 1));
         }
     }

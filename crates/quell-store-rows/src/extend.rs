@@ -6,17 +6,16 @@ use quell_core::store::{ExtendRequest, Extended};
 
 use crate::append::Answers;
 use crate::rows::{Backend, Patience, RowsResult, Want};
-use crate::settle::{locked_by_id, probed};
-use crate::work::{Index, Work};
+use crate::settle::{probed, with_locked};
+use crate::work::Index;
 
 pub(crate) async fn extend(
     backend: &dyn Backend,
     requests: &[&ExtendRequest],
     patience: Patience,
 ) -> RowsResult<Answers<Extended>> {
-    let mut work = Work::begin(backend).await?;
     let ids: BTreeSet<u64> = requests.iter().map(|r| r.run_id.lane).collect();
-    let busy = locked_by_id(&mut work, &ids, patience).await?;
+    let (mut work, busy) = with_locked(backend, &ids, patience, 0).await?;
     // The right to probe moves with the lease.
     let sources: BTreeSet<_> = work.set.lanes.values().filter_map(|l| probed(&l.lane)).collect();
     work.find(&Want { sources: sources.into_iter().collect(), ..Want::default() }, 0).await?;

@@ -48,6 +48,19 @@ pub trait Backend: Send + Sync + 'static {
     /// Begins a transaction. The time it tells is the server's.
     async fn begin(&self) -> RowsResult<Box<dyn Rows>>;
 
+    /// Begins a transaction, locks its first lanes, and sets numbers apart that are larger than any in these lanes: in one
+    /// round trip where the database can. It may leave the numbers to [`Rows::find`].
+    async fn begin_with(&self, first: First<'_>, numbers: usize) -> RowsResult<Begun> {
+        let _ = numbers;
+        let mut rows = self.begin().await?;
+        let lanes = match first {
+            First::Keys(keys, patience) => rows.lanes(keys, patience).await?,
+            First::Ids(ids, patience) => rows.lanes_by_id(ids, patience).await?,
+            First::Due(picks, _) => Lanes { lanes: rows.due(picks).await?, ..Lanes::default() },
+        };
+        Ok(Begun { rows, lanes, numbers: Vec::new() })
+    }
+
     /// What every queue has waiting, without locking anything. Lanes under a lease need only be counted for a claimer that
     /// is `bounded` by their number.
     async fn outlook(&self, bounded: bool) -> StoreResult<Outlook>;
@@ -276,6 +289,25 @@ pub struct Purgeable {
     pub aside: Vec<Aside>,
     /// Lanes with buffered events.
     pub lanes: Vec<LaneKey>,
+}
+
+/// What a transaction locks first.
+#[derive(Debug, Clone, Copy)]
+pub enum First<'f> {
+    /// As [`Rows::lanes`] does.
+    Keys(&'f [LaneKey], Patience),
+    /// As [`Rows::lanes_by_id`] does.
+    Ids(&'f [u64], Patience),
+    /// As [`Rows::due`] does; those that were due at this moment, which has been, are enough.
+    Due(&'f [Pick], Timestamp),
+}
+
+/// A transaction that has locked its first lanes.
+pub struct Begun {
+    pub rows: Box<dyn Rows>,
+    pub lanes: Lanes,
+    /// Those that were set apart already, in rising order.
+    pub numbers: Vec<Range<u64>>,
 }
 
 /// One transaction.

@@ -7,7 +7,7 @@ use quell_core::source::SourceId;
 use quell_core::store::{Held, HoldRequest, SettleRequest, Settled};
 
 use crate::append::Answers;
-use crate::rows::{Backend, Patience, RowsResult, Want};
+use crate::rows::{Backend, First, Patience, RowsResult, Want};
 use crate::work::{Index, Work, to_be_split};
 
 pub(crate) async fn settle(
@@ -15,13 +15,11 @@ pub(crate) async fn settle(
     requests: &[&SettleRequest],
     patience: Patience,
 ) -> RowsResult<Answers<Settled>> {
-    let mut work = Work::begin(backend).await?;
     let ids: BTreeSet<u64> = requests.iter().map(|r| r.run_id.lane).collect();
-    let busy = locked_by_id(&mut work, &ids, patience).await?;
+    let numbers = 16 + requests.iter().map(|r| 12 + r.events.len()).sum::<usize>();
+    let (mut work, busy) = with_locked(backend, &ids, patience, numbers).await?;
     let mut want = Want::default();
-    let mut numbers = 16;
     for request in requests.iter().filter(|r| !busy.contains(&r.run_id.lane)) {
-        numbers += 12 + request.events.len();
         let lane = work.lane_by_id(request.run_id.lane);
         match lane.filter(|l| l.holder(request.run_id.number, request.token).is_some()) {
             Some(lane) => {
@@ -48,9 +46,8 @@ pub(crate) async fn settle(
 }
 
 pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsResult<Held> {
-    let mut work = Work::begin(backend).await?;
     let (run, token) = (request.run_id, request.token);
-    locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
+    let (mut work, _) = with_locked(backend, &BTreeSet::from([run.lane]), Patience::Answer, 16).await?;
     let holds = work.lane_by_id(run.lane).is_some_and(|l| l.holder(run.number, token).is_some());
     let said = if holds { Vec::new() } else { vec![(run, token)] };
     let sources = work.lane_by_id(run.lane).and_then(probed).into_iter().collect();
@@ -72,6 +69,18 @@ pub(crate) async fn hold(backend: &dyn Backend, request: &HoldRequest) -> RowsRe
 /// The source that the current run of a lane probes.
 pub(crate) fn probed(lane: &Lane) -> Option<SourceId> {
     lane.current.as_ref().filter(|run| run.probe).and_then(|run| run.source)
+}
+
+/// A transaction that has locked lanes by number, and which of them are busy and not waited for.
+pub(crate) async fn with_locked(
+    backend: &dyn Backend,
+    ids: &BTreeSet<u64>,
+    patience: Patience,
+    numbers: usize,
+) -> RowsResult<(Work, BTreeSet<u64>)> {
+    let ids: Vec<u64> = ids.iter().copied().collect();
+    let (work, lanes) = Work::begin_with(backend, First::Ids(&ids, patience), numbers).await?;
+    Ok((work, lanes.busy_ids.into_iter().collect()))
 }
 
 /// Locks lanes by number, and names those that are busy and not waited for.

@@ -8,13 +8,12 @@ use quell_core::source::{Source, SourceId};
 use quell_core::store::{SourceAnswer, SourceRequest};
 
 use crate::rows::{Backend, Patience, RowsResult, Want};
-use crate::settle::locked_by_id;
+use crate::settle::with_locked;
 use crate::work::{Index, Work};
 
 pub(crate) async fn source(backend: &dyn Backend, request: &SourceRequest) -> RowsResult<SourceAnswer> {
-    let mut work = Work::begin(backend).await?;
     let (run, token) = (request.run_id, request.token);
-    locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
+    let (mut work, _) = with_locked(backend, &BTreeSet::from([run.lane]), Patience::Answer, 0).await?;
     let holder = work.lane_by_id(run.lane).and_then(|lane| lane.holder(run.number, token));
     let own = holder.and_then(|run| run.source);
     let source = match (&request.source, holder.and(work.tenant_of(run.lane))) {

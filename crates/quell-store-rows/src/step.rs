@@ -6,13 +6,12 @@ use quell_core::store::{StepAction, StepAnswer, StepRequest};
 use quell_core::working_set::step as decide;
 
 use crate::rows::{Backend, Patience, RowsResult, Want};
-use crate::settle::locked_by_id;
-use crate::work::{Index, Work};
+use crate::settle::with_locked;
+use crate::work::Index;
 
 pub(crate) async fn step(backend: &dyn Backend, request: &StepRequest) -> RowsResult<StepAnswer> {
-    let mut work = Work::begin(backend).await?;
     let (run, token) = (request.run_id, request.token);
-    locked_by_id(&mut work, &BTreeSet::from([run.lane]), Patience::Answer).await?;
+    let (mut work, _) = with_locked(backend, &BTreeSet::from([run.lane]), Patience::Answer, 0).await?;
     let lane = work.lane_by_id(run.lane).cloned();
     let revision = lane.as_ref().and_then(|l| l.holder(run.number, token)).map(|h| h.revision);
     let wanted = revision.map(|revision| (run, revision, request.name.clone()));

@@ -14,7 +14,7 @@ use quell_core::source::SourceId;
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
 use crate::changes::{Changes, base_totals};
-use crate::rows::{Backend, Entries, Found, LaneAt, Rows, RowsResult, Span, Want};
+use crate::rows::{Backend, Begun, Entries, First, Found, LaneAt, Lanes, Pick, Rows, RowsResult, Span, Want};
 
 /// Transactions overlap by less than this.
 const OVERLAP: Duration = Duration::from_secs(30);
@@ -47,13 +47,40 @@ pub(crate) enum Index {
 
 impl Work {
     pub(crate) async fn begin(backend: &dyn Backend) -> RowsResult<Work> {
-        let rows = backend.begin().await?;
+        Ok(Work::of(backend.begin().await?))
+    }
+
+    /// Begins with lanes that are locked at once, and with as many numbers as the decisions may use. Says which of the
+    /// lanes are busy.
+    pub(crate) async fn begin_with(
+        backend: &dyn Backend,
+        first: First<'_>,
+        numbers: usize,
+    ) -> RowsResult<(Work, Lanes)> {
+        let Begun { rows, mut lanes, numbers } = backend.begin_with(first, numbers).await?;
+        let mut work = Work::of(rows);
+        work.set.numbers = Numbers::SetApart(numbers.into());
+        work.take_in(std::mem::take(&mut lanes.lanes));
+        Ok((work, lanes))
+    }
+
+    /// Begins with due lanes, which are yet to be taken in: their order is for the claim to say.
+    pub(crate) async fn begin_due(
+        backend: &dyn Backend,
+        picks: &[Pick],
+        at: Timestamp,
+    ) -> RowsResult<(Work, Vec<LaneAt>)> {
+        let Begun { rows, lanes, .. } = backend.begin_with(First::Due(picks, at), 0).await?;
+        Ok((Work::of(rows), lanes.lanes))
+    }
+
+    fn of(rows: Box<dyn Rows>) -> Work {
         let set = WorkingSet {
             base: base_totals(),
             numbers: Numbers::SetApart(VecDeque::new()),
             ..WorkingSet::default()
         };
-        Ok(Work {
+        Work {
             now: rows.now(),
             rows,
             before: set.clone(),
@@ -63,7 +90,7 @@ impl Work {
             pushed: BTreeSet::new(),
             emptied: Vec::new(),
             forgotten: Vec::new(),
-        })
+        }
     }
 
     /// Takes lanes in that were read. One that is here already has perhaps been changed, and stays.
@@ -80,6 +107,7 @@ impl Work {
                 continue;
             }
             self.by_id.insert(lane.id, key.clone());
+            self.set.places.insert(lane.id, key.clone());
             let inhabited = Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() };
             self.before.lanes.insert(key.clone(), inhabited.clone());
             self.set.lanes.insert(key.clone(), inhabited);
@@ -90,7 +118,12 @@ impl Work {
 
     /// Reads what belongs to the lanes that are here, with as many numbers as the decisions may use.
     pub(crate) async fn find(&mut self, want: &Want, numbers: usize) -> RowsResult<Found> {
-        if *want == Want::default() && numbers == 0 {
+        let at_hand = match &self.set.numbers {
+            Numbers::SetApart(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
+            Numbers::Last(_) => 0,
+        };
+        let numbers = if at_hand >= numbers as u64 { 0 } else { numbers };
+        if numbers == 0 && *want == Want::default() {
             return Ok(Found::default());
         }
         let mut found = self.rows.find(want, numbers).await?;

@@ -2,10 +2,13 @@
 
 use quell_core::error::{ErrorKind, StoreError};
 use quell_core::inspect::Inspect;
-use quell_core::store::{Durability, Store};
+use quell_core::store::{ClaimRequest, Durability, Store};
 use quell_store_postgres::{Options, PostgresStore};
-use quell_store_tests::builders::{append_one, claim_all, event, refused, try_append};
-use quell_store_tests::reads::health;
+use quell_store_tests::builders::{
+    SUCCEEDED, append, append_one, claim, claim_all, claim_request, event, refused, settle, try_append,
+    worker,
+};
+use quell_store_tests::reads::{health, verify};
 use quell_test_servers::{pgbouncer_url, postgres_url};
 
 use crate::world::{fresh_schema, run_sql, with};
@@ -129,8 +132,32 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 99")).await;
     let error = refusal(&url).await;
     assert_says(&error, ErrorKind::Corrupt, &["version 99", &schema, "newer Quell"]);
-    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 4")).await;
+    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 5")).await;
     drop(PostgresStore::open_url(&url).await.expect("it is as it was"));
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
+
+#[tokio::test]
+async fn a_store_of_version_4_goes_on_where_it_was_and_has_room_from_then_on() {
+    let schema = fresh_schema();
+    let url = with(&postgres_url(), &schema, "");
+    let store = PostgresStore::open_url(&url).await.expect("a fresh schema opens");
+    append(&*store, ["a", "b"].map(|key| event("q", key))).await;
+    let held = claim(&*store, ClaimRequest { max: 1, ..claim_request(&worker("w")) }).await.batches;
+    drop(store);
+    let back = "ALTER TABLE %.lane SET (fillfactor = 70); UPDATE %.meta SET version = 4";
+    run_sql(&postgres_url(), &back.replace('%', &schema)).await;
+    let store = PostgresStore::open_url(&url).await.expect("an older schema opens");
+    assert_eq!(store.description().schema, 5);
+    settle(&*store, &held[0], SUCCEEDED).await;
+    assert_eq!(claim_all(&*store).await.len(), 1, "the other lane waited meanwhile");
+    assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
+    drop(store);
+    let room = "DO $$ BEGIN
+                  IF NOT EXISTS (SELECT FROM pg_class WHERE oid = '%.lane'::regclass AND 'fillfactor=30' = ANY(reloptions))
+                  THEN RAISE EXCEPTION 'the pages of lanes are as full as before'; END IF;
+                END $$";
+    run_sql(&postgres_url(), &room.replace('%', &schema)).await;
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }
 

@@ -187,6 +187,7 @@ async fn back_to_version_1(schema: &str) {
     let sql = "DROP TABLE %.source, %.declaration, %.answer, %.queue_source, %.document, %.application;
                ALTER TABLE %.event DROP COLUMN source;
                ALTER TABLE %.lane DROP COLUMN source;
+               ALTER TABLE %.lane SET (fillfactor = 70);
                ALTER TABLE %.due DROP CONSTRAINT due_pkey;
                ALTER TABLE %.due DROP COLUMN source;
                ALTER TABLE %.due ADD PRIMARY KEY (queue_id, priority, due_at, lane_id);
@@ -203,7 +204,7 @@ async fn a_store_from_before_there_were_sources_goes_on_where_it_was() {
     drop(store);
     back_to_version_1(&schema).await;
     let store = open(&schema).await;
-    assert_eq!(store.description().schema, 4);
+    assert_eq!(store.description().schema, 5);
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
     settle(&*store, &held[0], SUCCEEDED).await;
     declare(&*store, "shop", rate(1, 1)).await;
