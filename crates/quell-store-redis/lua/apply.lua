@@ -58,7 +58,9 @@ local function remove(first, last)
   for k = first + 3, last do
     redis.call('DEL', base .. 'step:' .. lane .. ':' .. ARGV[k])
   end
-  for _, number in ipairs(redis.call('HKEYS', base .. 'run:' .. lane)) do
+  local ended = redis.call('HKEYS', base .. 'run:' .. lane)
+  for number in pairs(pocket_of(lane).runs) do ended[#ended + 1] = number end
+  for _, number in ipairs(ended) do
     redis.call('DEL', base .. 'step:' .. lane .. ':' .. number)
     redis.call('ZREM', base .. 'ended', lane .. ':' .. number)
     redis.call('ZREM', base .. 'dead', lane .. ':' .. number)
@@ -141,7 +143,13 @@ local function document(first)
   end
 end
 
+local function back(first, last)
+  -- Entries that were reserved go back to where they were, unless somebody has removed them: the set, then (time, name) of each.
+  redis.call('ZADD', ARGV[first], 'XX', unpack(ARGV, first + 1, last))
+end
+
 local own = {
+  ['@back'] = back,
   ['@waits'] = function(first) refresh(ARGV[first], ARGV[first + 1]) end,
   ['@said'] = said,
   ['@ended'] = ended,

@@ -30,6 +30,39 @@ local function rows(out, ids)
   return missing
 end
 
+-- What a lane has in the pocket behind it in its row (`pocket.rs`): events as they are in their set, runs that ended by their
+-- numbers, records; and where the pocket begins.
+local function pocket(row)
+  local found = {events = {}, runs = {}, records = {}, place = #row + 1}
+  if #row < 25 or math.floor(string.byte(row, 25) / 2) % 2 == 0 then return found end
+  local place = 45 + struct.unpack('>I2', row, 43)
+  place = place + 4 + struct.unpack('>I4', row, place)
+  found.place = place
+  while place <= #row do
+    local kind, size = string.sub(row, place, place), struct.unpack('>I4', row, place + 1)
+    local item = string.sub(row, place + 5, place + 4 + size)
+    if kind == 'e' then
+      found.events[#found.events + 1] = item
+    elseif kind == 'r' then
+      found.runs[string.format('%.0f', struct.unpack('>I8', item))] = string.sub(item, 9)
+    else
+      found.records[#found.records + 1] = item
+    end
+    place = place + 5 + size
+  end
+  return found
+end
+
+local function pocket_of(lane)
+  return pocket(redis.call('GET', base .. 'lane:' .. lane) or '')
+end
+
+-- Puts events into their order.
+local function in_order(events)
+  table.sort(events, function(a, b) return struct.unpack('>I8', a) < struct.unpack('>I8', b) end)
+  return events
+end
+
 -- Writes down the first score of a set in another one, or that there is none.
 local function first_of(set, among, member)
   local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')

@@ -22,8 +22,9 @@ if ARGV[1] == 's' then
 end
 local busy = {}
 for i = 2, #ARGV do
-  count = count + redis.call('ZCARD', base .. 'ev:' .. ARGV[i])
-  local quiet = string.byte(redis.call('GETRANGE', base .. 'lane:' .. ARGV[i], 24, 24))
+  local row = redis.call('GET', base .. 'lane:' .. ARGV[i]) or ''
+  count = count + redis.call('ZCARD', base .. 'ev:' .. ARGV[i]) + #pocket(row).events
+  local quiet = string.byte(row, 25)
   if quiet and quiet % 2 == 0 then busy[#busy + 1] = ARGV[i] end
 end
 local out = {count}

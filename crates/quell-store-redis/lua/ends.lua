@@ -2,7 +2,7 @@
 local out = {}
 for i = 1, #ARGV do
   local lane, number = string.match(ARGV[i], '^(%d+):(%d+)$')
-  local run = lane and redis.call('HGET', base .. 'run:' .. lane, number)
+  local run = lane and (redis.call('HGET', base .. 'run:' .. lane, number) or pocket_of(lane).runs[number])
   out[i] = run and string.format('%.0f', struct.unpack('>I8', run, 26)) or ''
 end
 return out

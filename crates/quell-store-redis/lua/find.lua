@@ -4,7 +4,8 @@
 -- count or by the limits of one run, one lane or the configuration; all sources of one name by the number of tenants.
 --
 -- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
--- and so on; see `rows.rs`.
+-- and so on; see `rows.rs`. The youngest events, runs and records of a lane are in its pocket; whatever is looked for in a set
+-- is looked for there, too.
 local out, i = {now()}, 2
 local EVENTS = 256
 
@@ -19,12 +20,18 @@ for first = i, i + lanes - 1, CHUNK do
 end
 i = i + 2 * lanes
 
+local pockets = {}
+local function in_pocket(lane)
+  if not pockets[lane] then pockets[lane] = pocket_of(lane) end
+  return pockets[lane]
+end
+
 local function at(set, seq)
   return redis.call('ZRANGEBYSCORE', set, seq, seq)[1]
 end
 
--- Events from a number on that carry this mark, until there are enough of them.
-local function span(lane, from, upto, mark, most, bytes)
+-- Events of the set from a number on that carry this mark, until there are enough of them.
+local function span_of_set(lane, from, upto, mark, most, bytes)
   local set, found, size, low = base .. 'ev:' .. lane, {}, 0, from
   while #found < most do
     local part = redis.call('ZRANGEBYSCORE', set, low, upto, 'LIMIT', 0, math.min(EVENTS, most))
@@ -41,12 +48,36 @@ local function span(lane, from, upto, mark, most, bytes)
   return found
 end
 
+-- The same with those of the pocket.
+local function span(lane, from, upto, mark, most, bytes)
+  local all, size = span_of_set(lane, from, upto, mark, most, bytes), 0
+  local count = #all
+  for _, event in ipairs(in_pocket(lane).events) do
+    local seq = struct.unpack('>I8', event)
+    if seq >= tonumber(from) and seq <= tonumber(upto) and string.sub(event, 9, 16) == mark then all[#all + 1] = event end
+  end
+  if #all == count then return all end
+  local found = {}
+  for _, event in ipairs(in_order(all)) do
+    if #found >= most or (bytes and size >= bytes) then break end
+    found[#found + 1] = event
+    size = size + struct.unpack('>I4', event, 17)
+  end
+  return found
+end
+
 -- The run that has ended and has this event: the marked one, or the unmarked one whose range it is in.
 local function run_of(lane, seq, mark)
   local runs = base .. 'run:' .. lane
+  local here = in_pocket(lane).runs
   if mark ~= '' then
-    local run = redis.call('HGET', runs, mark)
+    local run = here[mark] or redis.call('HGET', runs, mark)
     return run and {mark, run} or {}
+  end
+  for number, run in pairs(here) do
+    local count, lo, hi = struct.unpack('>I8I8I8', run, 2)
+    local marked = math.floor(string.byte(run) / 2) % 2 == 1
+    if count > 0 and not marked and lo <= tonumber(seq) and tonumber(seq) <= hi then return {number, run} end
   end
   local number = redis.call('ZREVRANGEBYSCORE', base .. 'span:' .. lane, seq, '-inf', 'LIMIT', 0, 1)[1]
   local run = number and redis.call('HGET', runs, number)
@@ -58,6 +89,15 @@ end
 -- time (8 bytes each), size (4), record; the first number is the score of all.
 local function said(lane, run, token)
   local record = redis.call('ZSCORE', base .. 'trail:' .. lane, 'v' .. token .. ':' .. run)
+  if not record then
+    -- What it said first counts, and records lie in the order of their numbers.
+    for _, named in ipairs(in_pocket(lane).records) do
+      local spoke, id, of, by = struct.unpack('>BI8I8I8', named)
+      if not record and spoke == 1 and of == tonumber(run) and by == tonumber(token) then
+        record = string.format('%.0f', id)
+      end
+    end
+  end
   if not record then return false end
   local entry = redis.call('ZREVRANGEBYSCORE', base .. 'audit', record, '-inf', 'LIMIT', 0, 1)[1] or ''
   local place = 1
@@ -89,26 +129,39 @@ local wishes = {
   end,
   -- An event by its id: lane, id.
   I = function()
+    local latest = false
+    for _, event in ipairs(in_pocket(ARGV[i + 1]).events) do
+      if string.sub(event, 56, 55 + struct.unpack('>I2', event, 54)) == ARGV[i + 2] then latest = event end
+    end
+    if latest then return latest, 3 end
     local seq = redis.call('HGET', base .. 'id:' .. ARGV[i + 1], ARGV[i + 2])
     return seq and at(base .. 'ev:' .. ARGV[i + 1], seq), 3
   end,
   -- The first unmarked event from a number on with this fingerprint: lane, from, fingerprint, no mark.
   C = function()
     local set, low = base .. 'ev:' .. ARGV[i + 1], ARGV[i + 2]
+    local function same(event)
+      return string.sub(event, 9, 16) == ARGV[i + 4] and string.sub(event, 21, 36) == ARGV[i + 3]
+    end
+    local first = false
+    for _, event in ipairs(in_order(in_pocket(ARGV[i + 1]).events)) do
+      if not first and struct.unpack('>I8', event) >= tonumber(ARGV[i + 2]) and same(event) then first = event end
+    end
     while true do
       local part = redis.call('ZRANGEBYSCORE', set, low, '+inf', 'LIMIT', 0, EVENTS)
       for _, event in ipairs(part) do
-        if string.sub(event, 9, 16) == ARGV[i + 4] and string.sub(event, 21, 36) == ARGV[i + 3] then
+        if same(event) then
+          if first and struct.unpack('>I8', first) < struct.unpack('>I8', event) then return first, 5 end
           return event, 5
         end
       end
-      if #part < EVENTS then return false, 5 end
+      if #part < EVENTS then return first, 5 end
       low = '(' .. string.format('%.0f', struct.unpack('>I8', part[#part], 1))
     end
   end,
   -- A run that has ended: lane, number.
   R = function()
-    return redis.call('HGET', base .. 'run:' .. ARGV[i + 1], ARGV[i + 2]), 3
+    return in_pocket(ARGV[i + 1]).runs[ARGV[i + 2]] or redis.call('HGET', base .. 'run:' .. ARGV[i + 1], ARGV[i + 2]), 3
   end,
   -- The ended run of an event: lane, number of the event, mark ('' for none).
   O = function()
@@ -156,8 +209,11 @@ local wishes = {
     local aside = redis.call('ZCARD', base .. 'of:' .. ARGV[i + 1])
     local events, dead = 0, 0
     if ARGV[i + 2] ~= '' then
-      events = redis.call('ZCARD', base .. 'ev:' .. ARGV[i + 2])
-      for _, run in ipairs(redis.call('HVALS', base .. 'run:' .. ARGV[i + 2])) do
+      local here = in_pocket(ARGV[i + 2])
+      events = redis.call('ZCARD', base .. 'ev:' .. ARGV[i + 2]) + #here.events
+      local runs = redis.call('HVALS', base .. 'run:' .. ARGV[i + 2])
+      for _, run in pairs(here.runs) do runs[#runs + 1] = run end
+      for _, run in ipairs(runs) do
         if string.byte(run, 1) % 2 == 1 then dead = dead + struct.unpack('>I8', run, 2) end
       end
     end

@@ -9,18 +9,61 @@ local touched = {}
 
 local function text(number) return string.format('%.0f', number) end
 
--- Whoever has read this lane begins anew.
-local function changed(lane)
-  local key = base .. 'lane:' .. lane
-  local version = redis.call('GETRANGE', key, 0, 7)
-  if #version == 8 then
-    redis.call('SETRANGE', key, 0, struct.pack('>I8', struct.unpack('>I8', version) + 1))
+-- The rows of lanes with their pockets, as far as they were looked at.
+local lanes = {}
+local function lane_of(id)
+  local lane = lanes[id]
+  if not lane then
+    local row = redis.call('GET', base .. 'lane:' .. id) or ''
+    lane = {row = row, pocket = pocket(row)}
+    lanes[id] = lane
+  end
+  return lane
+end
+
+-- Leaves in a list what `stays`; says how many went.
+local function leave(list, stays)
+  local left, gone = {}, 0
+  for _, item in ipairs(list) do
+    if stays(item) then left[#left + 1] = item else gone = gone + 1 end
+  end
+  return left, gone
+end
+
+local function item(kind, value) return kind .. struct.pack('>I4', #value) .. value end
+
+-- Writes the rows of lanes that have changed. Whoever has read one of them begins anew.
+local function write_lanes()
+  for id, lane in pairs(lanes) do
+    if #lane.row >= 25 and (lane.changed or lane.emptied) then
+      local version = struct.pack('>I8', struct.unpack('>I8', lane.row) + 1)
+      local key = base .. 'lane:' .. id
+      if lane.emptied then
+        local parts = {version, string.sub(lane.row, 9, lane.pocket.place - 1)}
+        for _, event in ipairs(lane.pocket.events) do parts[#parts + 1] = item('e', event) end
+        for number, run in pairs(lane.pocket.runs) do
+          parts[#parts + 1] = item('r', struct.pack('>I8', tonumber(number)) .. run)
+        end
+        for _, record in ipairs(lane.pocket.records) do parts[#parts + 1] = item('t', record) end
+        redis.call('SET', key, table.concat(parts))
+      else
+        redis.call('SETRANGE', key, 0, version)
+      end
+    end
   end
 end
 
 local function remove_events(lane, number, run)
   local marked = math.floor(string.byte(run, 1) / 2) % 2 == 1
   local mark = struct.pack('>I8', marked and tonumber(number) or 0)
+  local _, lo, hi = struct.unpack('>I8I8I8', run, 2)
+  local at, gone = lane_of(lane), 0
+  at.pocket.events, gone = leave(at.pocket.events, function(event)
+    local seq = struct.unpack('>I8', event)
+    return seq < lo or seq > hi or string.sub(event, 9, 16) ~= mark
+  end)
+  if gone > 0 then at.emptied = true end
+  events = events + gone
   local set, ids = base .. 'ev:' .. lane, base .. 'id:' .. lane
   local low, high = text(struct.unpack('>I8', run, 10)), text(struct.unpack('>I8', run, 18))
   while true do
@@ -42,18 +85,23 @@ end
 local oldest = redis.call('ZRANGE', base .. 'ended', 0, tonumber(ARGV[2]) - 1)
 for _, name in ipairs(oldest) do
   local lane, number = string.match(name, '^(%d+):(%d+)$')
-  local run = redis.call('HGET', base .. 'run:' .. lane, number)
+  local at = lane_of(lane)
+  local run = at.pocket.runs[number] or redis.call('HGET', base .. 'run:' .. lane, number)
   -- They are in the order in which they ended, so the first young one ends the walk.
   if run and struct.unpack('>I8', run, 26) >= before then break end
   if events >= tonumber(ARGV[3]) then
     more = 1
     break
   end
-  changed(lane)
+  at.changed = true
   if run and struct.unpack('>I8', run, 2) > 0 then remove_events(lane, number, run) end
   redis.call('DEL', base .. 'step:' .. lane .. ':' .. number)
-  redis.call('HDEL', base .. 'run:' .. lane, number)
-  redis.call('ZREM', base .. 'span:' .. lane, number)
+  if at.pocket.runs[number] then
+    at.pocket.runs[number], at.emptied = nil, true
+  else
+    redis.call('HDEL', base .. 'run:' .. lane, number)
+    redis.call('ZREM', base .. 'span:' .. lane, number)
+  end
   redis.call('ZREM', base .. 'ended', name)
   touched[lane] = true
   runs = runs + 1
@@ -76,6 +124,12 @@ for _, entry in ipairs(entries) do
     local id, lane, _, size = struct.unpack('>I8I8I8I4', entry, place)
     if lane > 0 then
       lane = text(lane)
+      local at, gone = lane_of(lane), 0
+      at.pocket.records, gone = leave(at.pocket.records, function(named)
+        local _, record = struct.unpack('>BI8', named)
+        return record > id
+      end)
+      if gone > 0 then at.emptied = true end
       redis.call('ZREMRANGEBYSCORE', base .. 'trail:' .. lane, '-inf', text(id))
       touched[lane] = true
     end
@@ -88,18 +142,22 @@ end
 if seen == tonumber(ARGV[4]) then more = 1 end
 
 local floor = 0
-for lane in pairs(touched) do
-  local row = redis.call('GET', base .. 'lane:' .. lane)
-  local quiet = row and string.byte(row, 25) % 2 == 1
-  if quiet and redis.call('EXISTS', base .. 'run:' .. lane, base .. 'trail:' .. lane, base .. 'ev:' .. lane) == 0 then
+for id in pairs(touched) do
+  local lane = lane_of(id)
+  local row, left = lane.row, lane.pocket
+  local quiet = #row >= 25 and string.byte(row, 25) % 2 == 1
+  local empty = #left.events == 0 and #left.records == 0 and next(left.runs) == nil
+  if quiet and empty and redis.call('EXISTS', base .. 'run:' .. id, base .. 'trail:' .. id, base .. 'ev:' .. id) == 0 then
     local key = string.sub(row, 45, 44 + struct.unpack('>I2', row, 43))
     -- What the next lane of this key gets must be larger than what this one had.
     floor = math.max(floor, struct.unpack('>I8', row, 17))
     redis.call('HDEL', base .. 'key', key)
     redis.call('ZREM', base .. 'names', key)
-    redis.call('DEL', base .. 'lane:' .. lane, base .. 'id:' .. lane, base .. 'span:' .. lane)
+    redis.call('DEL', base .. 'lane:' .. id, base .. 'id:' .. id, base .. 'span:' .. id)
+    lanes[id] = nil
   end
 end
+write_lanes()
 if floor > tonumber(redis.call('HGET', base .. 'meta', 'floor') or '0') then
   redis.call('HSET', base .. 'meta', 'floor', text(floor))
 end

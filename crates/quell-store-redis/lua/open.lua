@@ -22,8 +22,9 @@ if known[2] ~= ARGV[2] then
   -- An epoch is known by the number with which it begins: a count would come again when it is lost.
   redis.call('HSET', meta, 'schema', ARGV[1], 'server', ARGV[2], 'raised', ARGV[6], 'number', number, 'epoch', number)
 end
-if known[1] and tonumber(known[1]) < tonumber(ARGV[1]) then
+local raised = known[1] and tonumber(known[1]) < tonumber(ARGV[1])
+if raised then
   -- What an older program wrote is read as it is; from now on it would not understand all of it.
   redis.call('HSET', meta, 'schema', ARGV[1])
 end
-return {'open', redis.call('HGET', meta, 'epoch')}
+return {'open', redis.call('HGET', meta, 'epoch'), raised and 'raised' or ''}

@@ -3,6 +3,7 @@
 //! Commands on one key are put together: a claim of 256 lanes writes their rows by one command and their leases by
 //! another, and what is left for each lane is its record in the trail.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use quell_core::batch::RunId;
@@ -13,23 +14,22 @@ use quell_core::lane::Lane;
 use quell_core::lifecycle::RunState;
 use quell_core::source::{Source, SourceId};
 use quell_core::totals::Totals;
-use quell_core::working_set::Trail;
 use quell_store_rows::changes::{Changes, LaneWrite};
 use quell_store_rows::codec;
 use quell_store_rows::rows::Entries;
 use redis::Cmd;
 
 use crate::keys::{Keys, aside_name, lane_text, queue_text, source_text};
+use crate::pocket::Pocket;
 use crate::rows::{
-    Front, has_span, is_dead, is_held, run_name, step_field, stopped_for, write_event, write_lane,
-    write_record, write_run, write_source, write_step,
+    Front, is_held, run_name, step_field, stopped_for, write_lane, write_lane_again, write_source, write_step,
 };
 use crate::tx::{Index, Reserved, Seen, Tx, or_empty};
 
+mod history;
+
 /// Arguments of one command at the most: Lua cannot unpack more than some 8,000.
 const ARGUMENTS: usize = 2_000;
-/// Records of one transaction that are kept together: a reader of one of them reads all.
-const RECORDS: usize = 100;
 
 type Word = Vec<u8>;
 
@@ -126,6 +126,12 @@ struct Writes<'t> {
     records: HashMap<u64, Timestamp>,
     /// Sources that must be as they were seen, with their versions.
     guarded: BTreeMap<SourceId, u64>,
+    /// Pockets that change.
+    pockets: BTreeMap<u64, Pocket>,
+    /// Lanes whose rows are going to be written.
+    known: HashSet<u64>,
+    /// Lanes that go.
+    gone: HashSet<u64>,
 }
 
 /// The arguments that end a transaction.
@@ -152,6 +158,8 @@ pub(crate) fn put(tx: &Tx, call: Cmd, changes: &Changes, trail: Option<(u64, u64
     if let Some((first, last)) = trail {
         commands.alone("ZREMRANGEBYSCORE", keys.of("audit"), vec![word(first), word(last)]);
     }
+    writes.known.extend(changes.lanes.iter().map(|write| write.lane.id));
+    writes.take_out(changes);
     finish(writes, call, changes)
 }
 
@@ -270,8 +278,7 @@ fn give_one_back(
 ) {
     let (name, set) = place.index.names(keys, &place.queue);
     waits.insert(name, set.clone());
-    let words = vec![word("XX"), word(place.score), place.member.clone().into_bytes()];
-    commands.alone("ZADD", set, words);
+    commands.add("@back", set, [word(place.score), place.member.clone().into_bytes()]);
 }
 
 fn refresh(commands: &mut Commands, waits: BTreeMap<String, String>) {
@@ -291,12 +298,21 @@ impl<'t> Writes<'t> {
             changed: BTreeSet::new(),
             records: HashMap::new(),
             guarded: BTreeMap::new(),
+            pockets: BTreeMap::new(),
+            known: HashSet::new(),
+            gone: HashSet::new(),
         }
     }
 
     fn all(&mut self, changes: &Changes) {
+        self.known.extend(changes.lanes.iter().map(|write| write.lane.id));
+        for lane in changes.erased.iter().filter_map(|(_, lane)| *lane) {
+            self.gone.insert(lane);
+        }
         self.events(changes);
         self.runs(changes);
+        self.trail(&changes.audit);
+        self.empty_full_pockets();
         self.steps(changes);
         self.aside(changes);
         self.settings(changes);
@@ -316,7 +332,6 @@ impl<'t> Writes<'t> {
                 self.commands.alone("HINCRBY", self.keys.totals(&queue), vec![word(field), word(value)]);
             }
         }
-        self.trail(&changes.audit);
         for place in &self.tx.reserved {
             let written = match place.index {
                 Index::Look => self.aside_written(changes, &place.member),
@@ -342,7 +357,12 @@ impl<'t> Writes<'t> {
         let LaneWrite { key, lane, was, entries } = write;
         let (queue, id) = (queue_text(&key.tenant, &key.queue), word(lane.id));
         let seen = self.tx.lanes.get(&lane.id);
-        let value = write_lane(self.front(lane.id, seen), key, lane, *entries);
+        let pocket = match (self.pockets.remove(&lane.id), seen) {
+            (Some(changed), _) => Cow::Owned(changed),
+            (None, Some(seen)) => Cow::Borrowed(&seen.pocket),
+            (None, None) => Cow::Owned(self.new_pocket()),
+        };
+        let value = write_lane(self.front(lane.id, seen), key, lane, *entries, &pocket);
         self.commands.add("MSET", String::new(), [self.keys.lane(lane.id).into_bytes(), value]);
         self.written.insert(lane.id);
         if was.is_none() {
@@ -415,7 +435,9 @@ impl<'t> Writes<'t> {
         let (text, queue) = (lane_text(key), queue_text(&key.tenant, &key.queue));
         let mut words = vec![word(text), word(&queue), lane.map_or_else(Vec::new, word)];
         if let Some((id, seen)) = lane.and_then(|id| Some((id, self.tx.lanes.get(&id)?))) {
-            let Seen { entries, claim, held, runs, stopped, .. } = seen;
+            let Seen { entries, claim, held, runs, stopped, pocket, .. } = seen;
+            // The trail of a lane that goes stays, and its pocket goes with its row.
+            pocket.records().for_each(|record| self.record_in_set(id, record));
             words.extend(runs.iter().map(word));
             let member = word(id);
             let due = entries.due.map(|_| Index::Due(entries.priority, entries.source));
@@ -453,64 +475,18 @@ impl<'t> Writes<'t> {
                 continue;
             }
             if let Some(seen) = self.tx.lanes.get(&lane) {
-                let front = self.front(lane, Some(seen)).bytes();
-                self.commands.alone("SETRANGE", self.keys.lane(lane), vec![word(0), front]);
+                let front = self.front(lane, Some(seen));
+                match self.pockets.remove(&lane) {
+                    Some(pocket) => {
+                        let row = write_lane_again(front, &seen.head, &pocket);
+                        self.commands.add("MSET", String::new(), [self.keys.lane(lane).into_bytes(), row]);
+                    }
+                    None => {
+                        let words = vec![word(0), front.bytes()];
+                        self.commands.alone("SETRANGE", self.keys.lane(lane), words);
+                    }
+                }
             }
-        }
-    }
-
-    /// What goes is removed first: an event that is redriven as new keeps its id.
-    fn events(&mut self, changes: &Changes) {
-        let (ev, ids) = (|lane| self.keys.part("ev", lane), |lane| self.keys.part("id", lane));
-        for (lane, seq, id) in &changes.gone_events {
-            self.commands.alone("ZREMRANGEBYSCORE", ev(*lane), vec![word(seq), word(seq)]);
-            self.commands.add("HDEL", ids(*lane), [word(id.as_str())]);
-            self.changed.insert(*lane);
-        }
-        for change in &changes.changed_events {
-            let seq = word(change.seq);
-            let payload = change.payload.as_ref().unwrap_or(&change.was.event.payload);
-            let value = write_event(&change.was, change.mark, payload);
-            self.commands.alone("ZREMRANGEBYSCORE", ev(change.lane), vec![seq.clone(), seq.clone()]);
-            self.commands.alone("ZADD", ev(change.lane), vec![seq, value]);
-            self.changed.insert(change.lane);
-        }
-        for (lane, kept) in &changes.new_events {
-            let (seq, value) = (word(kept.event.seq), write_event(kept, kept.mark, &kept.event.payload));
-            self.commands.add("ZADD", ev(*lane), [seq.clone(), value]);
-            self.commands.add("HSET", ids(*lane), [word(kept.event.id.as_str()), seq]);
-            self.changed.insert(*lane);
-        }
-    }
-
-    fn runs(&mut self, changes: &Changes) {
-        let mut ended = Vec::new();
-        for run in &changes.new_runs {
-            let (lane, number) = (run.lane, run.ended.run.number);
-            self.commands.add("HSET", self.keys.part("run", lane), [word(number), write_run(run)]);
-            if has_span(&run.ended.run) {
-                let span = self.keys.part("span", lane);
-                self.commands.add("ZADD", span, [word(run.ended.run.lo), word(number)]);
-            }
-            ended.push(word(if is_dead(run) { "dead" } else { "ended" }));
-            ended.push(word(run_name(RunId { lane, number })));
-            self.changed.insert(lane);
-        }
-        for part in ended.chunks(ARGUMENTS) {
-            self.commands.alone("@ended", String::new(), part.to_vec());
-        }
-        for run in &changes.changed_runs {
-            let (lane, number) = (run.lane, run.ended.run.number);
-            self.commands.add("HSET", self.keys.part("run", lane), [word(number), write_run(run)]);
-            if !has_span(&run.ended.run) {
-                self.commands.add("ZREM", self.keys.part("span", lane), [word(number)]);
-            }
-            if !is_dead(run) {
-                let purged = run.ended.run.count > 0 && run.ended.state == RunState::Cancelled;
-                let name = run_name(RunId { lane, number });
-                self.commands.alone("@undead", String::new(), vec![word(name), word(u8::from(purged))]);
-            }
-            self.changed.insert(lane);
         }
     }
 
@@ -680,30 +656,5 @@ impl<'t> Writes<'t> {
         let (waits, set) = Index::Fire.names(self.keys, old);
         self.commands.add("ZREM", set.clone(), [text.to_vec()]);
         self.waits.insert(waits, set);
-    }
-
-    /// Records are kept together as long as no other transaction can have a number between theirs.
-    fn trail(&mut self, records: &[Trail]) {
-        let range = |trail: &Trail| self.tx.ranges.iter().position(|range| range.contains(&trail.record.id));
-        for together in records.chunk_by(|a, b| range(a) == range(b)) {
-            for part in together.chunks(RECORDS) {
-                let mut entry = Vec::with_capacity(part.len() * 160);
-                part.iter().for_each(|trail| write_record(&mut entry, trail));
-                self.commands.add("ZADD", self.keys.of("audit"), [word(part[0].record.id), entry]);
-            }
-        }
-        for trail in records {
-            let record = &trail.record;
-            let Some(lane) = trail.lane else { continue };
-            let id = word(record.id);
-            let name = word(format!("r{}:{}", record.id, or_empty(record.run.map(|run| run.number))));
-            match record.run.filter(|_| record.verdict.is_some()) {
-                Some(run) => {
-                    let said = word(format!("v{}:{}", record.token, run.number));
-                    self.commands.alone("@said", String::new(), vec![word(lane), id, said, name]);
-                }
-                None => self.commands.add("ZADD", self.keys.part("trail", lane), [id, name]),
-            }
-        }
     }
 }

@@ -176,7 +176,7 @@ impl RedisStore {
             counts.events += events;
             let mut live = Vec::new();
             for row in rows.filter_map(reply::bytes) {
-                let lane = read_lane(&row)?.at.lane;
+                let lane = read_lane(row)?.at.lane;
                 live.extend(live_runs(&lane).into_iter().map(|number| run_name(lane.run_id(number))));
             }
             for part in live.chunks(CHUNK) {
@@ -267,6 +267,11 @@ impl RedisStore {
         let mut tx = self.transaction().await?;
         let keys: Vec<LaneKey> = lanes.iter().map(|row| row.key.clone()).collect();
         let there = tx.lanes(&keys, Patience::Answer).await.map_err(told)?.lanes;
+        // What comes without its lane may be in the pocket of one that is there.
+        let events = changes.new_events.iter().map(|(lane, _)| *lane);
+        let others: BTreeSet<u64> = events.chain(changes.new_runs.iter().map(|run| run.lane)).collect();
+        let others: Vec<u64> = others.into_iter().filter(|lane| !tx.lanes.contains_key(lane)).collect();
+        tx.lanes_by_id(&others, Patience::Answer).await.map_err(told)?;
         let there: HashMap<&LaneKey, u64> = there.iter().map(|at| (&at.key, at.lane.id)).collect();
         for row in lanes {
             // A key that was forgotten and came again has another lane now.
@@ -476,7 +481,11 @@ impl Portable for RedisStore {
                 command.arg(self.link().keys.part("run", lane));
                 let numbers = reply::list(self.shared().plain(&command).await?)?.into_iter();
                 let mut numbers: Vec<u64> = numbers.map(reply::count).collect::<StoreResult<_>>()?;
+                if let Some(row) = self.shared().lanes_named(&[lane.to_string()]).await?.pop() {
+                    numbers.extend(row.pocket.runs().map(|(number, _)| number));
+                }
                 numbers.sort_unstable();
+                numbers.dedup();
                 numbers
             }
         };
@@ -486,14 +495,21 @@ impl Portable for RedisStore {
             return Ok(Vec::new());
         }
         let names: Vec<String> = numbers[from..upto].iter().map(u64::to_string).collect();
+        let numbers_of_page = numbers[from]..=numbers[upto - 1];
         if upto < numbers.len() {
             locked(&self.listed.runs).insert(lane, numbers);
         }
         let Some(row) = self.shared().lanes_named(&[lane.to_string()]).await?.pop() else {
             return Ok(Vec::new());
         };
-        let values = self.shared().rows_of(&format!("run:{lane}"), &names).await?;
-        values.iter().map(|value| read_run(row.at.key.clone(), lane, value)).collect()
+        let mut values: BTreeMap<u64, FinishedRun> = BTreeMap::new();
+        let here = row.pocket.runs().filter(|(number, _)| numbers_of_page.contains(number));
+        let stored = self.shared().rows_of(&format!("run:{lane}"), &names).await?;
+        for value in here.map(|(_, value)| value).chain(stored.iter().map(|value| &value[..])) {
+            let run = read_run(row.at.key.clone(), lane, value)?;
+            values.insert(run.ended.run.number, run);
+        }
+        Ok(values.into_values().collect())
     }
 
     async fn steps(&self, run: RunId) -> StoreResult<Vec<StepRow>> {

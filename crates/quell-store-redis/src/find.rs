@@ -137,16 +137,17 @@ impl Tx {
             // Those who only ask for an answer do not change its source.
             self.turns = self.shared.turns.take(&want.sources).await;
         }
-        if *want != Want::default() {
+        let want = self.from_pockets(want, &mut found)?;
+        if want != Want::default() {
             let mut call = self.shared.link.script(Script::Find);
-            self.as_seen(&mut call, want);
-            ask(&mut call, want);
+            self.as_seen(&mut call, &want);
+            ask(&mut call, &want);
             let mut answer = self.ask(&call).await?;
             if answer.len() == 0 {
                 self.give_back().await;
                 return Err(Trouble::Again);
             }
-            self.take_found(want, &mut answer, &mut found)?;
+            self.take_found(&want, &mut answer, &mut found)?;
         }
         if numbers > 0 {
             let shared = self.shared.clone();
@@ -156,6 +157,29 @@ impl Tx {
             found.numbers.push(range);
         }
         Ok(found)
+    }
+
+    /// Events of lanes that have all of theirs in their pockets came with the lanes. Says what is left to be asked for.
+    fn from_pockets(&self, want: &Want, found: &mut Found) -> StoreResult<Want> {
+        let whole = |lane: u64| self.lanes.get(&lane).map(|seen| &seen.pocket).filter(|p| !p.elsewhere);
+        let mut left = want.clone();
+        left.spans.retain(|span| whole(span.lane).is_none());
+        left.ids.retain(|(lane, _)| whole(*lane).is_none());
+        left.contents.retain(|(lane, ..)| whole(*lane).is_none());
+        for span in &want.spans {
+            if let Some(pocket) = whole(span.lane) {
+                found.events.extend(pocket.span(span)?.into_iter().map(|kept| (span.lane, kept)));
+            }
+        }
+        for (lane, id) in &want.ids {
+            let kept = whole(*lane).map(|pocket| pocket.by_id(id)).transpose()?.flatten();
+            found.events.extend(kept.map(|kept| (*lane, kept)));
+        }
+        for (lane, from, print) in &want.contents {
+            let kept = whole(*lane).map(|pocket| pocket.by_content(*from, *print)).transpose()?.flatten();
+            found.events.extend(kept.map(|kept| (*lane, kept)));
+        }
+        Ok(left)
     }
 
     /// The lanes that the wishes are about, with the versions that were seen.

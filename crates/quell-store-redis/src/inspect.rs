@@ -107,7 +107,7 @@ impl<'s> View<'s> {
         let mut call = self.shared.link.script(Script::ReadLanes);
         call.arg("k").arg(lane_text(key));
         let row = self.shared.ask(&call).await?.into_iter().nth(2).and_then(reply::bytes);
-        row.map(|row| read_lane(&row)).transpose()
+        row.map(read_lane).transpose()
     }
 
     /// Reads by the script of transactions; the time comes first.

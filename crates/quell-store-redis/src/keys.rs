@@ -8,17 +8,17 @@
 //! | `meta` | hash: schema, server, epoch, the latest number, counters, versions of schedules and pauses, seal, place of a copy |
 //! | `queues` | sorted set of all queues; `totals:<queue>` hash of their counters |
 //! | `key`, `names` | hash from the text of a key to its lane; the same texts in order, for listings |
-//! | `lane:<lane>` | the row of a lane: version, entries, key, state (`rows.rs`) |
+//! | `lane:<lane>` | the row of a lane: version, entries, key, state (`rows.rs`), and its youngest events, ended runs and records (`pocket.rs`) |
 //! | `due:<priority>:<queue>`, `lease:<queue>`, `held:<queue>` | sorted sets of lanes: by due time, by lease, paused or blocked |
 //! | `due:<priority>.<source>:<queue>` | lanes by due time that wait for a source, too |
 //! | `stopped:<source>` | set of paused or blocked lanes whose next batch asks this source |
 //! | `waits` | the first time of each of these sets, for all queues at once |
 //! | `claim:<id>` | set of the lanes that are held under this claim |
-//! | `ev:<lane>`, `id:<lane>` | events by number; hash from id to number |
-//! | `run:<lane>`, `span:<lane>` | hash of the runs that ended; the unmarked ones with events by their first event |
+//! | `ev:<lane>`, `id:<lane>` | events that are not in the pocket by number; hash from their ids to their numbers |
+//! | `run:<lane>`, `span:<lane>` | hash of the ended runs that are not in the pocket; the unmarked ones with events by their first event |
 //! | `ended`, `dead` | runs in the order in which they ended; those in the dead letter |
 //! | `step:<lane>:<run>` | hash of memos |
-//! | `audit`, `trail:<lane>` | records by number, those of a transaction together; the numbers of those of a lane |
+//! | `audit`, `trail:<lane>` | records by number, those of a transaction together; the numbers of those of a lane that are not in its pocket |
 //! | `aside`, `look:<queue>`, `of:<key>`, `asid:<key>` | events aside; by when to look; those of a lane; by id |
 //! | `schedule`, `fire:<queue>` | hash of schedules; by their next fire |
 //! | `pause` | hash of paused queues |

@@ -3,7 +3,7 @@
 //! The verbs are those of `quell_store_rows`: decisions are made here, in Rust, on rows that were read, and one script
 //! (`lua/apply.lua`) looks whether they are still the same and writes everything at once, or nothing. Follow one request:
 //! [`RedisStore`] → `quell_store_rows` → `tx.rs` (what was read) → `find.rs` (what belongs to it) → `apply.rs` (what is
-//! written). Names of keys are in `keys.rs`, the form of values in `rows.rs`, the connection in `link.rs`, the numbers that
+//! written). Names of keys are in `keys.rs`, the form of values in `rows.rs` and `pocket.rs`, the connection in `link.rs`, the numbers that
 //! a process sets apart in `numbers.rs`, turns on sources in `turns.rs`. Reads go to `inspect.rs`, what moves a store to another or fills it to `copy.rs`,
 //! data of applications to `application.rs`.
 //!
@@ -35,9 +35,11 @@ mod error;
 mod find;
 mod inspect;
 mod keys;
+mod limits;
 mod link;
 mod numbers;
 mod options;
+mod pocket;
 mod reply;
 mod rows;
 mod script;

@@ -22,8 +22,8 @@ use crate::reply;
 use crate::script::{OPEN, Script, Scripts};
 use crate::settings::Settings;
 
-/// The version of what is stored. Since 2 there are sources, since 3 shelves; older rows are read as they are.
-pub(crate) const SCHEMA: u32 = 3;
+/// The version of what is stored. Since 2 there are sources, since 3 shelves, since 4 pockets; older rows are read as they are.
+pub(crate) const SCHEMA: u32 = 4;
 
 /// A server that does not take a connection by then is away.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -286,6 +286,12 @@ impl Link {
                 let epoch = word().and_then(|text| text.parse().ok());
                 self.epoch
                     .store(epoch.ok_or_else(|| strange("an epoch that is no number"))?, Ordering::SeqCst);
+                if word().as_deref() == Some("raised") {
+                    // Older programs that are still at work would forget what they do not find in their places: their
+                    // scripts go, so that they open the store before their next call, and are refused.
+                    let mut flush = redis::cmd("SCRIPT");
+                    flush.arg("FLUSH").exec_async(connection).await.map_err(failed)?;
+                }
             }
             Some("newer") => {
                 let (theirs, place) = (word().unwrap_or_default(), &self.place);

@@ -14,6 +14,7 @@ use quell_store_rows::codec;
 use quell_store_rows::rows::{Entries, LaneAt};
 
 use crate::keys::{lane_text, read_lane_key};
+use crate::pocket::Pocket;
 
 /// What stands for a missing entry: no store time is that early.
 const NONE: i64 = i64::MIN;
@@ -66,6 +67,9 @@ impl<'a> Cut<'a> {
 pub(crate) struct LaneValue {
     pub(crate) front: Front,
     pub(crate) at: LaneAt,
+    pub(crate) pocket: Pocket,
+    /// The row without the pocket, as it was stored.
+    pub(crate) head: Vec<u8>,
 }
 
 /// The front of a lane's row: all that changes when something of the lane changes, and not the lane itself.
@@ -87,38 +91,86 @@ impl Front {
     }
 }
 
-/// The front (24 bytes), whether nothing keeps the lane but its history (1), due and lease entry (8 each), priority (1),
-/// the key with its length (2), the lane.
-pub(crate) fn write_lane(front: Front, key: &LaneKey, lane: &Lane, entries: Entries) -> Vec<u8> {
+/// Where scripts find whether nothing keeps the lane but its history: behind the front.
+const FLAGS: usize = 24;
+/// Nothing keeps the lane but its history.
+const QUIET: u8 = 1;
+/// The lane is followed by its pocket, and has its size in front.
+const POCKETED: u8 = 2;
+/// Some events of the lane are not in the pocket.
+const ELSEWHERE: u8 = 4;
+/// What is in front of the key: the front, flags, due and lease entry, priority, the size of the key.
+const KEY: usize = 44;
+
+/// The front (24 bytes), flags (1), due and lease entry (8 each), priority (1), the key with its length (2), the lane with its
+/// length (4), its pocket. Rows of version 3 and before have no pocket, and no length of the lane.
+pub(crate) fn write_lane(
+    front: Front,
+    key: &LaneKey,
+    lane: &Lane,
+    entries: Entries,
+    pocket: &Pocket,
+) -> Vec<u8> {
     let text = lane_text(key);
     let quiet = lane.is_idle() && !is_held(lane);
-    let mut value = Vec::with_capacity(320);
+    let mut value = Vec::with_capacity(256 + text.len() + pocket.len());
     value.extend(Front { top: front.top.max(largest_number(lane)), ..front }.bytes());
-    value.push(u8::from(quiet));
+    value.push(flags(quiet, pocket));
     for entry in [entries.due, entries.lease] {
         value.extend(entry.map_or(NONE, Timestamp::as_millis).to_be_bytes());
     }
     value.push(entries.priority);
     value.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     value.extend(text.as_bytes());
-    value.extend(codec::write_lane(lane));
+    put_body(&mut value, &codec::write_lane(lane), pocket);
     value
 }
 
-pub(crate) fn read_lane(value: &[u8]) -> StoreResult<LaneValue> {
-    let mut cut = Cut { rest: value, what: "lane" };
+fn flags(quiet: bool, pocket: &Pocket) -> u8 {
+    u8::from(quiet) * QUIET | POCKETED | u8::from(pocket.elsewhere) * ELSEWHERE
+}
+
+fn put_body(value: &mut Vec<u8>, lane: &[u8], pocket: &Pocket) {
+    value.extend(u32::try_from(lane.len()).unwrap_or(u32::MAX).to_be_bytes());
+    value.extend(lane);
+    value.extend(pocket.bytes());
+}
+
+/// A row with another front and another pocket; its head was read.
+pub(crate) fn write_lane_again(front: Front, head: &[u8], pocket: &Pocket) -> Vec<u8> {
+    let mut cut = Cut { rest: &head[FLAGS..], what: "lane" };
+    let was = cut.bytes(1).map_or(0, |flags| flags[0]);
+    let length = usize::from(u16::from_be_bytes([head[KEY - 2], head[KEY - 1]]));
+    let key_end = KEY + length;
+    let lane = if was & POCKETED == 0 { key_end } else { key_end + 4 };
+    let mut value = Vec::with_capacity(head.len() + pocket.len() + 4);
+    value.extend(front.bytes());
+    value.push(flags(was & QUIET != 0, pocket));
+    value.extend(&head[FLAGS + 1..key_end]);
+    put_body(&mut value, &head[lane..], pocket);
+    value
+}
+
+pub(crate) fn read_lane(mut value: Vec<u8>) -> StoreResult<LaneValue> {
+    let mut cut = Cut { rest: &value, what: "lane" };
     let (version, latest, top) = (cut.number()?, cut.time()?, cut.number()?);
     let front = Front { version, latest: Timestamp::from_millis(latest), top };
-    cut.bytes(1)?;
+    let [flags] = cut.array()?;
     let entry = |millis: i64| (millis != NONE).then(|| Timestamp::from_millis(millis));
     let (due, lease) = (entry(cut.time()?), entry(cut.time()?));
     let [priority] = cut.array()?;
     let length = usize::from(u16::from_be_bytes(cut.array()?));
     let key = read_lane_key(cut.text(length)?).ok_or_else(|| damaged("key"))?;
-    let lane = codec::read_lane(cut.rest)?;
+    let pocketed = flags & POCKETED != 0;
+    let size = if pocketed { cut.size()? } else { cut.rest.len() };
+    let lane = codec::read_lane(cut.bytes(size)?)?;
+    let items = cut.rest.len();
     // Whatever writes a due entry writes it for the source that the lane waits for.
     let entries = Entries { due, lease, priority, source: due.and(lane.source()) };
-    Ok(LaneValue { front, at: LaneAt { key, lane, entries } })
+    let items = value.split_off(value.len() - items);
+    let elsewhere = !pocketed || flags & ELSEWHERE != 0;
+    let pocket = Pocket::read(items, elsewhere).ok_or_else(|| damaged("lane"))?;
+    Ok(LaneValue { front, at: LaneAt { key, lane, entries }, pocket, head: value })
 }
 
 /// Paused, or waiting for an operator.
@@ -169,6 +221,13 @@ pub(crate) fn write_event(kept: &Kept, mark: Option<u64>, payload: &Payload) -> 
     value.extend(text);
     value.extend(kept.source.iter().flat_map(|source| source.0.to_be_bytes()));
     value
+}
+
+/// The number and the id of an event.
+pub(crate) fn read_event_name(value: &[u8]) -> Option<(u64, &[u8])> {
+    let seq = u64::from_be_bytes(*value.first_chunk()?);
+    let length = u16::from_be_bytes(*value.get(53..)?.first_chunk()?);
+    Some((seq, value.get(55..55 + usize::from(length))?))
 }
 
 pub(crate) fn read_event(value: &[u8]) -> StoreResult<Kept> {
@@ -227,6 +286,14 @@ pub(crate) fn is_dead(run: &FinishedRun) -> bool {
 /// Whether a run that ended is found by the range of its events.
 pub(crate) fn has_span(run: &CurrentRun) -> bool {
     run.count > 0 && !run.marked
+}
+
+/// The first event of a run, as it is stored, that is found by the range of its events.
+pub(crate) fn read_run_range(value: &[u8]) -> Option<u64> {
+    let mut cut = Cut { rest: value, what: "run" };
+    let [flags] = cut.array().ok()?;
+    let (count, lo) = (cut.number().ok()?, cut.number().ok()?);
+    (flags & 2 == 0 && count > 0).then_some(lo)
 }
 
 pub(crate) fn run_name(run: RunId) -> String {
@@ -313,13 +380,37 @@ mod tests {
         lane.head_seq = 9;
         let entries = Entries { due: Some(at(77)), lease: None, priority: 3, source: None };
         let front = Front { version: 12, latest: at(8), top: 99 };
-        let value = write_lane(front, &key, &lane, entries);
+        let mut pocket = Pocket::new();
+        let value = write_lane(front, &key, &lane, entries, &pocket);
         assert_eq!(value[..24], front.bytes());
-        assert_eq!(value[24], 1, "nothing keeps it");
-        let read = read_lane(&value).unwrap();
-        assert_eq!((read.front, read.at.key, read.at.entries), (front, key, entries));
-        assert_eq!(read.at.lane, lane);
-        assert!(read_lane(b"short").is_err());
+        assert_eq!(value[24] & QUIET, 1, "nothing keeps it");
+        let read = read_lane(value).unwrap();
+        assert_eq!((read.front, &read.at.key, read.at.entries), (front, &key, entries));
+        assert_eq!((read.at.lane, &read.pocket), (lane.clone(), &pocket));
+        assert!(read_lane(b"short".to_vec()).is_err());
+        // The same lane with something in its pocket.
+        pocket.push_run(12, b"a run");
+        pocket.elsewhere = true;
+        let later = Front { version: 13, ..front };
+        let again = write_lane_again(later, &read.head, &pocket);
+        assert_eq!(again, write_lane(later, &key, &lane, entries, &pocket));
+        assert_eq!(read_lane(again).unwrap().pocket, pocket);
+    }
+
+    #[test]
+    fn lanes_of_version_3_have_their_events_elsewhere() {
+        let key = LaneKey::new(QueueName::new("mail").unwrap(), Key::new("a").unwrap());
+        let lane = Lane::new(7, at(5));
+        let entries = Entries { due: None, lease: Some(at(77)), priority: 3, source: None };
+        let front = Front { version: 12, latest: at(8), top: 99 };
+        let now = write_lane(front, &key, &lane, entries, &Pocket::new());
+        let key_end = KEY + lane_text(&key).len();
+        let mut then = [&now[..key_end], &now[key_end + 4..]].concat();
+        then[FLAGS] = QUIET;
+        let read = read_lane(then.clone()).unwrap();
+        assert_eq!((read.at.lane, read.at.entries), (lane, entries));
+        assert_eq!(read.pocket, Pocket::read(Vec::new(), true).unwrap());
+        assert_eq!(write_lane_again(front, &then, &Pocket::new()), now, "it can be written anew");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Shared {
             let mut call = self.link.script(Script::ReadLanes);
             call.arg("i").arg(part);
             for row in self.ask(&call).await?.into_iter().skip(2).filter_map(reply::bytes) {
-                lanes.push(read_lane(&row)?);
+                lanes.push(read_lane(row)?);
             }
         }
         Ok(lanes)

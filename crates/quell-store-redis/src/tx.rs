@@ -31,6 +31,7 @@ use crate::apply::{self, claim_of};
 use crate::error::strange;
 use crate::keys::{Keys, aside_name, lane_text, queue_text};
 use crate::link::For;
+use crate::pocket::Pocket;
 use crate::reply;
 use crate::rows::{Front, is_held, read_lane, stopped_for};
 use crate::script::Script;
@@ -89,6 +90,9 @@ pub(crate) struct Seen {
     pub(crate) runs: Vec<u64>,
     /// The source among whose stopped lanes it was.
     pub(crate) stopped: Option<SourceId>,
+    pub(crate) pocket: Pocket,
+    /// Its row without the pocket.
+    pub(crate) head: Vec<u8>,
 }
 
 /// A source as this transaction saw it. It is looked at again at the end if it has changed by then: what only read it
@@ -123,7 +127,7 @@ pub(crate) struct Tx {
     /// The largest that was set apart for this transaction.
     pub(crate) given: u64,
     /// Fills a store, which may be sealed.
-    copying: bool,
+    pub(crate) copying: bool,
     /// All that were set apart for it.
     pub(crate) ranges: Vec<Range<u64>>,
 }
@@ -174,7 +178,7 @@ impl Tx {
         let mut lanes = Vec::with_capacity(rows.size_hint().0);
         for row in rows {
             let row = reply::bytes(row).ok_or_else(|| strange("a lane without a row"))?;
-            let mut value = read_lane(&row)?;
+            let mut value = read_lane(row)?;
             let lane = &mut value.at.lane;
             // What happened to its runs since is part of its past.
             lane.updated_at = lane.updated_at.max(value.front.latest);
@@ -187,6 +191,8 @@ impl Tx {
                 claim: claim_of(lane).map(str::to_owned),
                 runs: live_runs(lane),
                 stopped: stopped_for(lane),
+                pocket: value.pocket,
+                head: value.head,
             };
             // The first reading counts: a lane that has changed since is found out at the end.
             self.lanes.entry(lane.id).or_insert(seen);

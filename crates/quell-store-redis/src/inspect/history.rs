@@ -1,6 +1,6 @@
 //! Runs and audit: what is going on now, then what ended, from the newest backwards.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use quell_core::attempt;
 use quell_core::audit::AuditRecord;
@@ -235,14 +235,15 @@ impl View<'_> {
     async fn ended_of_key(&self, filter: &RunFilter, key: &Key) -> StoreResult<Vec<(u64, RunId)>> {
         let (keys, mut found) = (&self.shared.link.keys, Vec::new());
         for key in self.lanes_of_key(filter, key) {
-            let Some(lane) = self.find_lane(&key).await?.map(|lane| lane.at.lane.id) else { continue };
+            let Some(value) = self.find_lane(&key).await? else { continue };
+            let lane = value.at.lane.id;
             let mut numbers = redis::cmd("HKEYS");
             numbers.arg(keys.part("run", lane));
             let numbers = reply::list(self.shared.plain(&numbers).await?)?;
-            let runs: Vec<RunId> = numbers
-                .into_iter()
-                .filter_map(|number| Some(RunId { lane, number: reply::count(number).ok()? }))
-                .collect();
+            let numbers = numbers.into_iter().filter_map(|number| reply::count(number).ok());
+            let numbers: BTreeSet<u64> =
+                numbers.chain(value.pocket.runs().map(|(number, _)| number)).collect();
+            let runs: Vec<RunId> = numbers.into_iter().map(|number| RunId { lane, number }).collect();
             for part in runs.chunks(CHUNK) {
                 let mut pipe = redis::pipe();
                 for run in part {
@@ -346,6 +347,12 @@ impl View<'_> {
     ) -> StoreResult<(Vec<Record>, Option<u64>)> {
         let keys = &self.shared.link.keys;
         let (mut ids, mut more) = (Vec::new(), None);
+        let names: Vec<String> = lanes.iter().map(u64::to_string).collect();
+        for value in self.shared.lanes_named(&names).await? {
+            let of_run = |of: Option<u64>| run.is_none_or(|run| of == Some(run.number));
+            let records = value.pocket.records().filter(|named| named.record < from && of_run(named.run));
+            ids.extend(records.map(|named| named.record));
+        }
         for lane in lanes {
             let mut command = redis::cmd("ZREVRANGEBYSCORE");
             command.arg(keys.part("trail", *lane)).arg(format!("({from}")).arg("-inf");
@@ -369,6 +376,7 @@ impl View<'_> {
         }
         ids.retain(|id| more.is_none_or(|more| *id >= more));
         ids.sort_unstable_by(|a, b| b.cmp(a));
+        ids.dedup();
         let mut records = Vec::new();
         for part in ids.chunks(CHUNK) {
             let mut pipe = redis::pipe();

@@ -180,7 +180,7 @@ impl View<'_> {
     async fn verify_lane(&self, value: &LaneValue, found: &mut Found) -> StoreResult<()> {
         let (lane, key) = (&value.at.lane, &value.at.key);
         let id = lane.id;
-        let events = self.events(id).await?;
+        let events = self.events(value).await?;
         let ended = self.ended(value).await?;
         found.events += events.len() as u64;
         let problems = &mut found.problems;
@@ -274,27 +274,33 @@ impl View<'_> {
     }
 
     /// Number, mark and source of every event of a lane.
-    async fn events(&self, lane: u64) -> StoreResult<Vec<(u64, Option<u64>, Option<SourceId>)>> {
-        let (set, mut all) = (self.shared.link.keys.part("ev", lane), Vec::new());
+    async fn events(&self, value: &LaneValue) -> StoreResult<Vec<(u64, Option<u64>, Option<SourceId>)>> {
+        let (set, mut all) = (self.shared.link.keys.part("ev", value.at.lane.id), Vec::new());
+        let shown = |event: &[u8]| read_event(event).map(|kept| (kept.event.seq, kept.mark, kept.source));
         loop {
             let mut command = redis::cmd("ZRANGE");
             command.arg(&set).arg(all.len()).arg(all.len() + CHUNK - 1);
             let part = reply::list(self.shared.plain(&command).await?)?;
             let full = part.len() == CHUNK;
             for event in part.into_iter().filter_map(reply::bytes) {
-                let kept = read_event(&event)?;
-                all.push((kept.event.seq, kept.mark, kept.source));
+                all.push(shown(&event)?);
             }
             if !full {
-                return Ok(all);
+                break;
             }
         }
+        for event in value.pocket.events() {
+            all.push(shown(event)?);
+        }
+        all.sort_unstable();
+        Ok(all)
     }
 
     async fn ended(&self, value: &LaneValue) -> StoreResult<Vec<(CurrentRun, RunState)>> {
         let mut command = redis::cmd("HVALS");
         command.arg(self.shared.link.keys.part("run", value.at.lane.id));
-        let runs = reply::list(self.shared.plain(&command).await?)?.into_iter().filter_map(reply::bytes);
+        let stored = reply::list(self.shared.plain(&command).await?)?.into_iter().filter_map(reply::bytes);
+        let runs = stored.chain(value.pocket.runs().map(|(_, run)| run.to_vec()));
         runs.map(|run| {
             let run = read_run(value.at.key.clone(), value.at.lane.id, &run)?.ended;
             Ok((run.run, run.state))
