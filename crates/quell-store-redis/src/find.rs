@@ -137,7 +137,7 @@ impl Tx {
             // Those who only ask for an answer do not change its source.
             self.turns = self.shared.turns.take(&want.sources).await;
         }
-        let want = self.from_pockets(want, &mut found)?;
+        let want = self.answer_by_pockets(want, &mut found)?;
         if want != Want::default() {
             let mut call = self.shared.link.script(Script::Find);
             self.as_seen(&mut call, &want);
@@ -160,7 +160,7 @@ impl Tx {
     }
 
     /// Events of lanes that have all of theirs in their pockets came with the lanes. Says what is left to be asked for.
-    fn from_pockets(&self, want: &Want, found: &mut Found) -> StoreResult<Want> {
+    fn answer_by_pockets(&self, want: &Want, found: &mut Found) -> StoreResult<Want> {
         let whole = |lane: u64| self.lanes.get(&lane).map(|seen| &seen.pocket).filter(|p| !p.elsewhere);
         let mut left = want.clone();
         left.spans.retain(|span| whole(span.lane).is_none());

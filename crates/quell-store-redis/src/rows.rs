@@ -127,7 +127,8 @@ pub(crate) fn write_lane(
 }
 
 fn flags(quiet: bool, pocket: &Pocket) -> u8 {
-    u8::from(quiet) * QUIET | POCKETED | u8::from(pocket.elsewhere) * ELSEWHERE
+    let elsewhere = if pocket.elsewhere { ELSEWHERE } else { 0 };
+    (if quiet { QUIET } else { 0 }) | POCKETED | elsewhere
 }
 
 fn put_body(value: &mut Vec<u8>, lane: &[u8], pocket: &Pocket) {
