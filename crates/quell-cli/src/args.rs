@@ -56,7 +56,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Global {
-    /// Where events are kept: `sqlite:PATH`, `postgres://…` or `redis://…`. Before QUELL_STORE, quell.toml, DATABASE_URL and ./quell.db
+    /// Where events are kept: `sqlite:PATH`, `postgres://…` or `redis://…`; several databases as one store with commas between
+    /// them. Before QUELL_STORE, quell.toml, DATABASE_URL and ./quell.db
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The configuration file; without this, ./quell.toml if it exists

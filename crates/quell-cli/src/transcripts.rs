@@ -55,7 +55,7 @@ impl Place {
         }
         match settings.store.url.kind() {
             StoreKind::Sqlite(path) => Ok(Place { database: absolute(path), target: Target::Here }),
-            StoreKind::Postgres => {
+            StoreKind::Postgres | StoreKind::Several(_) => {
                 let database = outbox(settings.store.url.expose(), env)?;
                 Ok(Place { database, target: Target::Store })
             }

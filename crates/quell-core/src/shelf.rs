@@ -25,11 +25,13 @@ pub enum Shelf {
     Workers,
     /// What webhooks have brought lately.
     Deliveries,
+    /// Which databases make up the store, and which of them has which lanes; empty where there is one (`quell-store-many`).
+    Map,
 }
 
 impl Shelf {
     /// All of them.
-    pub const ALL: [Shelf; 3] = [Shelf::Tokens, Shelf::Workers, Shelf::Deliveries];
+    pub const ALL: [Shelf; 4] = [Shelf::Tokens, Shelf::Workers, Shelf::Deliveries, Shelf::Map];
 
     /// The name by which stores know it.
     pub fn as_str(self) -> &'static str {
@@ -37,13 +39,14 @@ impl Shelf {
             Shelf::Tokens => "tokens",
             Shelf::Workers => "workers",
             Shelf::Deliveries => "deliveries",
+            Shelf::Map => "map",
         }
     }
 
     /// How large a document of this shelf may be, as JSON.
     pub fn body_bytes_max(self) -> usize {
         match self {
-            Shelf::Tokens | Shelf::Workers => limits::SHELF_BODY_BYTES_MAX,
+            Shelf::Tokens | Shelf::Workers | Shelf::Map => limits::SHELF_BODY_BYTES_MAX,
             Shelf::Deliveries => limits::SHELF_DELIVERY_BYTES_MAX,
         }
     }

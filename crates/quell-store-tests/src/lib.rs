@@ -112,6 +112,11 @@ pub trait World: Send + Sync {
         false
     }
 
+    /// True when all numbers come from one sequence; otherwise each database of the store has its own.
+    fn one_sequence(&self) -> bool {
+        true
+    }
+
     /// True when real time passes too. Then exact instants are compared with a tolerance.
     fn clock_runs(&self) -> bool;
 
@@ -124,6 +129,12 @@ pub trait World: Send + Sync {
 pub trait Harness: Send + Sync {
     /// A world that is fresh and empty.
     async fn world(&self) -> Box<dyn World>;
+
+    /// Why a promise (`group::name`) is not made here, if it is not: for stores of several databases, which do not share a
+    /// transaction. Every single database makes all of them.
+    fn exempts(&self, _promise: &str) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Runs one promise on a fresh world and then checks what must hold after any history.

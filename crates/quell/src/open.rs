@@ -6,9 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::batch::base32;
 use quell_core::copy::Portable;
 use quell_core::error::StoreError;
 use quell_core::store::Store;
+pub use quell_store_many::Whole;
+use quell_store_many::ManyStore;
 
 #[cfg(feature = "sqlite")]
 pub use self::file::{BackedUp, Restored, backup, open_unflushed, restore, wake};
@@ -37,6 +40,9 @@ pub enum OpenError {
         "store {url} (from {origin}): this program was built without {kind}; turn on the feature `{feature}` of the crate `quell`"
     )]
     NotBuiltIn { kind: &'static str, feature: &'static str, url: String, origin: String },
+    /// Only one database can be backed up, restored or copied at a time.
+    #[error("store {url} is several databases: name one of them, or move all of them with `quell store move`")]
+    Several { url: String },
     /// It is not there, not ours, of a newer version, or not durable; the problem says what to do.
     #[error("store {url} (from {origin}): {problem}")]
     Failed { url: String, origin: String, problem: StoreError },
@@ -57,13 +63,31 @@ pub async fn open(choice: &StoreChoice, patience: Duration) -> Result<Arc<dyn St
     }
 }
 
-/// Every store is worked with and can be moved.
-trait Whole: Store + Portable {}
-
-impl<S: Store + Portable> Whole for S {}
-
+/// One database alone, or several as one store. A database that belongs to others is refused when it is opened without them.
 async fn open_once(choice: &StoreChoice) -> Result<Arc<dyn Store>, OpenError> {
-    opened(choice).await.map(|store| store as Arc<dyn Store>)
+    let StoreKind::Several(_) = choice.url.kind() else {
+        let store = opened(choice).await?;
+        quell_store_many::check_alone(&*store).await.map_err(|problem| failed(choice, problem))?;
+        return Ok(store);
+    };
+    let members = open_members(choice).await?;
+    let store = ManyStore::open(members, &new_word()).await.map_err(|problem| failed(choice, problem))?;
+    Ok(store)
+}
+
+/// The databases of a store by themselves: those of a list, or the one that it is.
+pub async fn open_members(choice: &StoreChoice) -> Result<Vec<Arc<dyn Whole>>, OpenError> {
+    let StoreKind::Several(urls) = choice.url.kind() else { return Ok(vec![opened(choice).await?]) };
+    let mut members = Vec::new();
+    for url in urls {
+        members.push(opened(&StoreChoice { url: url.clone(), origin: choice.origin.clone() }).await?);
+    }
+    Ok(members)
+}
+
+/// A word that no other process has.
+pub fn new_word() -> String {
+    base32(clock::Chance::from_system().number())
 }
 
 /// Opens the chosen store to move everything out of it or into it. A person waits, so nothing is tried twice.
@@ -88,6 +112,7 @@ async fn opened(choice: &StoreChoice) -> Result<Arc<dyn Whole>, OpenError> {
         }
         #[cfg(feature = "sqlite")]
         StoreKind::Sqlite(path) => file::open(choice, path).await,
+        StoreKind::Several(_) => Err(OpenError::Several { url: choice.url.to_string() }),
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "redis")))]
         absent => Err(not_built_in(choice, absent)),
     }
@@ -100,11 +125,11 @@ fn not_built_in(choice: &StoreChoice, kind: &StoreKind) -> OpenError {
         StoreKind::Sqlite(_) => ("SQLite", "sqlite"),
         StoreKind::Postgres => ("PostgreSQL", "postgres"),
         StoreKind::Redis => ("Redis", "redis"),
+        StoreKind::Several(_) => return OpenError::Several { url: choice.url.to_string() },
     };
     OpenError::NotBuiltIn { kind, feature, url: choice.url.to_string(), origin: choice.origin.to_string() }
 }
 
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 fn failed(choice: &StoreChoice, problem: StoreError) -> OpenError {
     OpenError::Failed { url: choice.url.to_string(), origin: choice.origin.to_string(), problem }
 }
@@ -159,6 +184,7 @@ mod file {
             StoreKind::Sqlite(path) => Ok(path.clone()),
             StoreKind::Postgres => others("PostgreSQL"),
             StoreKind::Redis => others("Redis"),
+            StoreKind::Several(_) => Err(OpenError::Several { url: choice.url.to_string() }),
         }
     }
 

@@ -144,6 +144,10 @@ fn place(url: &str) -> Result<Place, Failure> {
         StoreKind::Sqlite(path) => Place::File(path.clone()),
         StoreKind::Postgres => Place::Server(Kind::Postgres, url.to_owned()),
         StoreKind::Redis => Place::Server(Kind::Redis, url.to_owned()),
+        StoreKind::Several(_) => {
+            let text = "--store: one database at a time is tortured; name one";
+            return Err(Failure::new(failure::USAGE, text));
+        }
     })
 }
 

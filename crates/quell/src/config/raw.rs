@@ -24,7 +24,10 @@ pub(super) type Later = Option<Written<IgnoredAny>>;
 pub struct Config {
     /// Where events are kept: `"sqlite:PATH"`, `"postgres://…"` or `"redis://…"`. Environment `QUELL_STORE`, flag
     /// `--store`; `DATABASE_URL` or `REDIS_URL` are used when none of these is given. Default `"sqlite:./quell.db"`.
-    pub store: Option<Written<String>>,
+    /// A list, `["postgres://…", "postgres://…"]`, is several databases as one store, each of which has a part of the keys: all
+    /// processes name the same databases, and databases are added with `quell store move`. In the flag and in the environment
+    /// the URLs have commas between them.
+    pub store: Option<Written<OneOrMany>>,
     /// The address of the HTTP server, `"host:port"`. Environment `QUELL_LISTEN`; `PORT` replaces only the port; flag
     /// `--listen`. Default `"127.0.0.1:7717"`.
     pub listen: Option<Written<String>>,

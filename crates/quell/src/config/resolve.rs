@@ -29,8 +29,8 @@ use super::raw::{
 use super::resolver::{Found, Resolver};
 use super::schedule::{never_fires, resolve_schedule};
 use super::source::resolve_source;
-use super::store::{StoreChoice, StoreUrl};
-use super::value::Written;
+use super::store::{StoreChoice, StoreKind, StoreUrl};
+use super::value::{OneOrMany, Written};
 use super::{
     DashboardSettings, Explained, Flags, HandlerSettings, LISTEN_DEFAULT, Origin, QueueSettings,
     ServerSettings, Settings, SettingsInput, TranscriptsSettings, WorkerSettings,
@@ -143,6 +143,7 @@ impl Settings {
         if let Some(chat) = &chat {
             attach_chat(&r, &mut queues, chat)?;
         }
+        check_divided(&store, &queues, &declared)?;
         let mut schedules = Vec::new();
         for (key, schedule) in config.schedules {
             let name = r.named(key);
@@ -192,10 +193,33 @@ impl Settings {
     }
 }
 
+/// Limits that each database counts for itself are divided among them, so each must get at least one.
+fn check_divided(
+    store: &StoreChoice,
+    queues: &BTreeMap<QueueName, Arc<QueueSettings>>,
+    declared: &[Declaration],
+) -> Result<(), ConfigError> {
+    let StoreKind::Several(urls) = store.url.kind() else { return Ok(()) };
+    let many = urls.len();
+    let too_small = |limit: Option<u32>| limit.filter(|limit| (*limit as usize) < many);
+    let queue = queues.iter().find_map(|(name, queue)| {
+        too_small(queue.run.max_running).map(|n| format!("queue {name}: max_running = {n}"))
+    });
+    let source = declared.iter().find_map(|source| {
+        let rate = too_small(source.rules.per_minute)?;
+        Some(format!("source {}: {rate} requests per minute", source.name))
+    });
+    let Some(what) = queue.or(source) else { return Ok(()) };
+    let problem = format!("{what} cannot be divided among the {many} databases of the store");
+    let help = format!("each database counts its own part: allow at least {many}, or use a store of one database");
+    Err(ConfigError::new(Place::Nowhere, problem).help(help))
+}
+
 type DefaultQueues = (Option<Arc<QueueSettings>>, BTreeMap<QueueName, Arc<QueueSettings>>);
 
 impl Resolver<'_> {
-    fn store(&mut self, flags: &Flags, file: Option<Written<String>>) -> Result<StoreChoice, ConfigError> {
+    fn store(&mut self, flags: &Flags, file: Option<Written<OneOrMany>>) -> Result<StoreChoice, ConfigError> {
+        let file = file.map(|w| Written { value: w.value.0.join(","), span: w.span });
         let flag =
             flags.store.clone().map(|value| Found { value, origin: Origin::Flag("--store"), span: 0..0 });
         let own = |name| {

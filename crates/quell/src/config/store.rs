@@ -2,7 +2,7 @@
 //!
 //! `--store` > `QUELL_STORE` > `quell.toml` > `DATABASE_URL` or `REDIS_URL` (both: refused) > `./quell.db`. Quell never
 //! falls back to another store than the one chosen here. A URL is only classified, not opened; a password in it is
-//! shown nowhere.
+//! shown nowhere. Several URLs with commas between them are several databases of one store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -34,12 +34,25 @@ pub enum StoreKind {
     Postgres,
     /// `redis://…` or `rediss://…`
     Redis,
+    /// Several databases that are one store.
+    Several(Vec<StoreUrl>),
 }
 
+/// What a URL begins with; a comma before one of these begins another URL.
+const SCHEMES: [&str; 5] = ["sqlite:", "postgres://", "postgresql://", "redis://", "rediss://"];
+
 impl StoreUrl {
-    /// Accepts `sqlite:PATH`, a bare path, `postgres://…` and `redis://…`.
+    /// Accepts `sqlite:PATH`, a bare path, `postgres://…` and `redis://…`, and several of them with commas between them.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        let parts = parted(text);
+        if parts.len() > 1 {
+            let urls = parts.into_iter().map(StoreUrl::parse).collect::<Result<Vec<_>, _>>()?;
+            if let Some(twice) = urls.iter().enumerate().find_map(|(n, url)| urls[..n].contains(url).then_some(url)) {
+                return Err(format!("{twice} is named twice in the list of databases"));
+            }
+            return Ok(StoreUrl { text: text.to_owned(), kind: StoreKind::Several(urls) });
+        }
         let forms = "write \"sqlite:PATH\", \"postgres://…\" or \"redis://…\"";
         let lower = text.to_ascii_lowercase();
         let has = |scheme: &str| lower.starts_with(scheme);
@@ -86,14 +99,32 @@ impl StoreUrl {
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&redact(&self.text))
+        let StoreKind::Several(urls) = &self.kind else { return f.write_str(&redact(&self.text)) };
+        let urls: Vec<String> = urls.iter().map(StoreUrl::to_string).collect();
+        f.write_str(&urls.join(","))
     }
 }
 
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&redact(&self.text), f)
+        fmt::Debug::fmt(&self.to_string(), f)
     }
+}
+
+/// The URLs of a list. A comma within a path or a password is none between two URLs: no scheme follows it.
+fn parted(text: &str) -> Vec<&str> {
+    let lower = text.to_ascii_lowercase();
+    let begins = |comma: usize| {
+        let rest = lower[comma + 1..].trim_start();
+        SCHEMES.iter().any(|scheme| rest.starts_with(scheme))
+    };
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for (comma, _) in text.match_indices(',').filter(|(comma, _)| begins(*comma)) {
+        parts.push(text[from..comma].trim());
+        from = comma + 1;
+    }
+    parts.push(text[from..].trim());
+    parts
 }
 
 /// Replaces what stands between `user:` and `@` of every URL in a text, and the value of a `password=` option.
@@ -141,6 +172,20 @@ mod tests {
         assert_eq!(kind("/var/a:b.db"), sqlite("/var/a:b.db"));
         assert_eq!(kind("PostgreSQL://h/db"), Ok(StoreKind::Postgres));
         assert_eq!(kind("rediss://h"), Ok(StoreKind::Redis));
+    }
+
+    #[test]
+    fn a_list_of_databases_is_told_from_a_comma_in_a_name() {
+        let url = StoreUrl::parse("postgres://u:a,b@x/q, sqlite:one,two.db,PostgreSQL://u:c@y/q?schema=s").unwrap();
+        let StoreKind::Several(urls) = url.kind() else { panic!("{url:?} is a list") };
+        let exposed: Vec<&str> = urls.iter().map(StoreUrl::expose).collect();
+        assert_eq!(exposed, ["postgres://u:a,b@x/q", "sqlite:one,two.db", "PostgreSQL://u:c@y/q?schema=s"]);
+        let shown = "postgres://u:***@x/q,sqlite:one,two.db,PostgreSQL://u:***@y/q?schema=s";
+        assert_eq!((url.to_string(), format!("{url:?}")), (shown.to_owned(), format!("{shown:?}")));
+        assert!(matches!(StoreUrl::parse("sqlite:a,b.db").unwrap().kind(), StoreKind::Sqlite(_)));
+        let problem = StoreUrl::parse("sqlite:a.db,sqlite:a.db").unwrap_err();
+        assert_eq!(problem, "sqlite:a.db is named twice in the list of databases");
+        assert!(StoreUrl::parse("sqlite:a.db,postgres://").is_err());
     }
 
     #[test]
