@@ -29,7 +29,6 @@ impl ManyStore {
     pub(crate) async fn claim_in_turn(&self, request: ClaimRequest) -> StoreResult<Claimed> {
         request.check()?;
         check_limits(&request, self.members.len())?;
-        self.relay_waiting().await;
         let order = self.order(&request);
         if request.claim_id.is_some()
             && let Some(before) = self.claimed_before(&request, &order).await?
@@ -174,8 +173,8 @@ impl ManyStore {
 struct Gathered {
     all: Claimed,
     answered: bool,
-    /// The shortest wait that any of them named, by its own clock.
-    wait: Option<Duration>,
+    /// The shortest wait that any of them named, with its own time.
+    wait: Option<(Duration, Timestamp)>,
     unasked: bool,
     failed: Option<StoreError>,
 }
@@ -186,7 +185,7 @@ impl Gathered {
             self.all.now = claimed.now;
         }
         self.answered = true;
-        let wait = claimed.next_at.map(|at| at.since(claimed.now));
+        let wait = claimed.next_at.map(|at| (at.since(claimed.now), claimed.now));
         self.wait = [self.wait, wait].into_iter().flatten().min();
         self.all.batches.extend(claimed.batches);
         self.all.reclaimed.extend(claimed.reclaimed);
@@ -197,9 +196,11 @@ impl Gathered {
         if let Some(error) = failed.as_ref().filter(|_| !answered) {
             return Err(error.clone());
         }
-        let now: Timestamp = all.now;
-        let waits = [wait, unasked.then_some(Duration::ZERO), failed.map(|_| AGAIN)];
-        all.next_at = waits.into_iter().flatten().min().map(|wait| now.after(wait));
+        let now = all.now;
+        let waits = [wait, unasked.then_some((Duration::ZERO, now)), failed.map(|_| (AGAIN, now))];
+        if let Some((wait, now)) = waits.into_iter().flatten().min() {
+            (all.now, all.next_at) = (now, Some(now.after(wait)));
+        }
         Ok(all)
     }
 }

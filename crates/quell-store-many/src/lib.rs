@@ -15,7 +15,7 @@
 //! What this costs and what is promised is told in `docs/design/scale-out.md`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use async_trait::async_trait;
 use quell_core::batch::WorkerId;
@@ -50,7 +50,7 @@ pub use spread::Spread;
 
 /// The store over all databases of a list.
 pub struct ManyStore {
-    members: Vec<Arc<dyn Whole>>,
+    members: Vec<Arc<dyn Store>>,
     map: Map,
     /// Under which this process relays.
     relayer: Arc<WorkerId>,
@@ -58,33 +58,26 @@ pub struct ManyStore {
     turn: AtomicUsize,
     /// Claims that will leave a database out, because it did not answer.
     left_out: Vec<AtomicU32>,
-    /// Databases in which events may wait to be relayed.
-    waiting: Vec<AtomicBool>,
     known: runs::Known,
 }
 
 impl ManyStore {
-    fn new(members: Vec<Arc<dyn Whole>>, map: Map, word: &str) -> Self {
+    /// Over databases that are known to be those of the map, in its order. [`ManyStore::open`] finds that out.
+    pub fn over(members: Vec<Arc<dyn Store>>, map: Map, word: &str) -> Arc<Self> {
         let relayer = WorkerId { name: "relay".to_owned(), pid: std::process::id(), start: word.to_owned() };
-        ManyStore {
+        Arc::new(ManyStore {
             relayer: Arc::new(relayer),
             turn: AtomicUsize::new(0),
             left_out: members.iter().map(|_| AtomicU32::new(0)).collect(),
-            waiting: members.iter().map(|_| AtomicBool::new(true)).collect(),
             known: runs::Known::default(),
             members,
             map,
-        }
+        })
     }
 
     /// Which database has what.
     pub fn map(&self) -> &Map {
         &self.map
-    }
-
-    /// The databases, in the order of the map.
-    pub fn members(&self) -> &[Arc<dyn Whole>] {
-        &self.members
     }
 }
 

@@ -50,8 +50,8 @@ impl ManyStore {
             return Box::pin(ManyStore::open(members, word)).await;
         }
         let (order, map) = agree(found)?;
-        let members = order.into_iter().map(|nth| members[nth].clone()).collect();
-        Ok(Arc::new(ManyStore::new(members, map, word)))
+        let members = order.into_iter().map(|nth| members[nth].clone() as Arc<dyn Store>).collect();
+        Ok(ManyStore::over(members, map, word))
     }
 }
 

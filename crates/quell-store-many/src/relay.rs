@@ -6,11 +6,9 @@
 //! other event, its content is stored in its own database under the id that it would have had (`run_id/n`), and only then the
 //! wrapping is settled. Whoever dies in between leaves a lease, and after it the same is done again; the id is known then.
 //!
-//! The process that settles relays at once. What it could not finish is found by the next claim of the same process, and by the
-//! sweep of any other.
+//! The process that settles relays at once. What it could not finish is found by the next sweep, whichever process makes it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell_core::batch::Batch;
@@ -48,7 +46,6 @@ impl ManyStore {
         });
         let (database, settled) = settled.await?;
         if request.events.iter().any(|event| self.map.home(&event.lane) != database) {
-            self.waiting[database].store(true, Ordering::Relaxed);
             self.relay_from(database).await;
         }
         Ok(settled)
@@ -71,15 +68,6 @@ impl ManyStore {
         NewEvent { priority: event.priority, ..wrapping }
     }
 
-    /// Relays what may wait in any database, before something else is done.
-    pub(crate) async fn relay_waiting(&self) {
-        for database in 0..self.members.len() {
-            if self.waiting[database].load(Ordering::Relaxed) {
-                self.relay_from(database).await;
-            }
-        }
-    }
-
     /// Relays what is due in this database. Failures are kept where they are and tried again.
     pub(crate) async fn relay_from(&self, database: usize) {
         for _ in 0..RELAY_STEPS_MAX {
@@ -100,13 +88,11 @@ impl ManyStore {
             let claimed = match self.members[database].claim(request).await {
                 Ok(claimed) => claimed,
                 Err(error) => {
-                    tracing::warn!(%error, "events for other databases wait");
-                    self.waiting[database].store(true, Ordering::Relaxed);
+                    tracing::warn!(%error, "events for other databases wait for the next sweep");
                     return;
                 }
             };
             if claimed.batches.is_empty() {
-                self.waiting[database].store(claimed.next_at.is_some(), Ordering::Relaxed);
                 return;
             }
             self.relay_batches(database, claimed.batches).await;
@@ -120,7 +106,6 @@ impl ManyStore {
             let report = self.relay_batch(&batch).await;
             if let Err(error) = self.members[database].settle(report).await {
                 tracing::warn!(%error, run = %batch.run_id, "a relayed event is not settled: it is relayed again");
-                self.waiting[database].store(true, Ordering::Relaxed);
             }
         }
     }

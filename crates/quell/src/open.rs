@@ -10,8 +10,8 @@ use quell_core::batch::base32;
 use quell_core::copy::Portable;
 use quell_core::error::StoreError;
 use quell_core::store::Store;
-pub use quell_store_many::Whole;
 use quell_store_many::ManyStore;
+pub use quell_store_many::{Spread, Whole};
 
 #[cfg(feature = "sqlite")]
 pub use self::file::{BackedUp, Restored, backup, open_unflushed, restore, wake};
@@ -41,7 +41,9 @@ pub enum OpenError {
     )]
     NotBuiltIn { kind: &'static str, feature: &'static str, url: String, origin: String },
     /// Only one database can be backed up, restored or copied at a time.
-    #[error("store {url} is several databases: name one of them, or move all of them with `quell store move`")]
+    #[error(
+        "store {url} is several databases: name one of them, or move all of them with `quell store move`"
+    )]
     Several { url: String },
     /// It is not there, not ours, of a newer version, or not durable; the problem says what to do.
     #[error("store {url} (from {origin}): {problem}")]

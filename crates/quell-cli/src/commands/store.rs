@@ -3,10 +3,13 @@
 //! A copy can be cut short at any point and is continued by the same command. When it is done, the source stays sealed:
 //! whoever still writes to it is refused and told why.
 
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
 use quell::config::{Origin, StoreChoice, StoreKind, StoreUrl};
 use quell::copy::{Application, Belongings, CopyError, Names, Phase};
-use quell::open::open_portable;
+use quell::open::{Spread, new_word, open_members, open_portable};
+use quell::quell_core::copy::Portable;
 
 use crate::args::{ByHand, Form};
 use crate::context;
@@ -23,6 +26,7 @@ const DIGEST_CHARS: usize = 16;
 Examples:
   quell store copy sqlite:quell.db sqlite:/srv/quell/quell.db
   quell store copy sqlite:quell.db postgres://quell@db/quell
+  quell store move postgres://quell@a/quell postgres://quell@b/quell,postgres://quell@c/quell
   quell store seal sqlite:quell.db               nothing is accepted or handed over any more
   quell store unseal sqlite:quell.db --force     it can be used again
 
@@ -38,6 +42,8 @@ pub(crate) struct StoreArgs {
 enum Action {
     /// Copy everything into an empty store, verify it, and leave the source sealed
     Copy(CopyArgs),
+    /// Spread everything over other databases, verify it, and leave the old ones sealed
+    Move(MoveArgs),
     /// Refuse every change from now on; reads go on
     Seal(SealArgs),
     /// Lift a seal
@@ -58,6 +64,26 @@ struct CopyArgs {
     /// The store to copy, as for --store
     from: String,
     /// An empty store, or one into which this copy was begun
+    to: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  quell store move postgres://quell@a/quell postgres://quell@b/quell,postgres://quell@c/quell
+  quell store move sqlite:quell.db 'postgres://quell@a/one,postgres://quell@a/two' --json
+
+Databases of one store stand with commas between them. The new ones must be empty; each gets the
+keys of its partitions, and a map that says which databases belong together. Like a copy, a move
+begins while the store is in use, seals it for the last part, can be cut short and is continued
+by the same command. Both sides are compared by counts and by SHA-256 before the new databases
+are open for use.")]
+struct MoveArgs {
+    /// All databases of the store, as for --store
+    from: String,
+    /// Empty databases, or those to which this move was begun
     to: String,
     #[command(flatten)]
     form: Form,
@@ -87,6 +113,7 @@ struct UnsealArgs {
 pub(crate) async fn run(args: StoreArgs) -> Result<u8, Failure> {
     match args.action {
         Action::Copy(args) => Box::pin(copy(args)).await,
+        Action::Move(args) => Box::pin(spread(args)).await,
         Action::Seal(args) => seal(args).await,
         Action::Unseal(args) => unseal(args).await,
     }
@@ -111,6 +138,10 @@ fn existing(text: &str) -> Result<StoreChoice, Failure> {
 /// What a store is called by every process on every day: a file by its whole path. Without a password.
 fn name(choice: &StoreChoice) -> String {
     match choice.url.kind() {
+        StoreKind::Several(urls) => {
+            let one = |url: &StoreUrl| name(&StoreChoice { url: url.clone(), origin: choice.origin.clone() });
+            urls.iter().map(one).collect::<Vec<_>>().join(",")
+        }
         StoreKind::Sqlite(path) => {
             format!("sqlite:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display())
         }
@@ -125,13 +156,38 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
         return Err(same());
     }
     let (source, target) = (open_portable(&from).await?, open_portable(&to).await?);
-    let names = Names { from: name(&from), to: name(&to) };
-    if names.from == names.to {
+    if name(&from) == name(&to) {
         return Err(same());
     }
+    copy_all(&source, &target, (&from, &to), "copy", args.form).await
+}
+
+/// A store over other databases: the copy that every store has, with several databases on one side or both.
+async fn spread(args: MoveArgs) -> Result<u8, Failure> {
+    let (from, to) = (existing(&args.from)?, choice(&args.to)?);
+    let databases = |choice: &StoreChoice| name(choice).split(',').map(str::to_owned).collect::<Vec<_>>();
+    if let Some(both) = databases(&to).iter().find(|one| databases(&from).contains(one)) {
+        let text = format!("{both} is on both sides: a store is moved to databases that are empty");
+        return Err(Failure::new(failure::REFUSED, text));
+    }
+    let (old, new) = (open_members(&from).await?, open_members(&to).await?);
+    let source = Spread::source(old, new.len()).await?;
+    let target: Arc<dyn Portable> = Arc::new(Spread::target(new, &source, &new_word())?);
+    let source: Arc<dyn Portable> = Arc::new(source);
+    copy_all(&source, &target, (&from, &to), "move", args.form).await
+}
+
+async fn copy_all(
+    source: &Arc<dyn Portable>,
+    target: &Arc<dyn Portable>,
+    (from, to): (&StoreChoice, &StoreChoice),
+    action: &str,
+    form: Form,
+) -> Result<u8, Failure> {
+    let names = Names { from: name(from), to: name(to) };
     let applications: [&dyn Application; 3] =
         [&quell_chat::book::Belongs, &quell_collectors::book::Belongs, &quell_transcripts::copy::Belongs];
-    let belongings = Belongings::find(&applications, &source, &target).await.map_err(|problem| {
+    let belongings = Belongings::find(&applications, source, target).await.map_err(|problem| {
         failed(CopyError::Store { which: format!("{} or {}", names.from, names.to), problem })
     })?;
     let bar = progress::phases();
@@ -147,12 +203,12 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
         shown.set_length(progress.of);
         shown.set_position(progress.done);
     };
-    let copied = quell::copy::copy(&*source, &*target, &names, &belongings, &mut tell).await;
+    let copied = quell::copy::copy(&**source, &**target, &names, &belongings, &mut tell).await;
     bar.finish_and_clear();
     let copied = copied.map_err(failed)?;
-    if args.form.json {
+    if form.json {
         output::json(&serde_json::json!({
-            "action": "copy",
+            "action": action,
             "from": from.url.to_string(),
             "to": to.url.to_string(),
             "counts": copied.counts,
@@ -163,7 +219,12 @@ async fn copy(args: CopyArgs) -> Result<u8, Failure> {
         }))?;
         return Ok(0);
     }
-    output::line(format!("copied {} to {}", from.url, to.url))?;
+    output::line(format!(
+        "{} {} to {}",
+        if action == "move" { "moved" } else { "copied" },
+        from.url,
+        to.url
+    ))?;
     let (counts, digests) = (&copied.counts, &copied.digests);
     let mut table = Columns::new(&["KIND", "ROWS", "SHA-256"]).right(1);
     for (kind, count, digest) in [

@@ -130,17 +130,22 @@ async fn a_process_that_dies_between_relaying_and_settling_doubles_nothing() {
     let [here, there] = keys_of(&store, 1);
     append_one(&*store, event("chat", &here[0]).id("a")).await;
     let batch = claim_one(&*store).await;
-    let next = event("next", &there[0]).build();
+    let next = event("next", &there[0]).payload(serde_json::json!("same"));
     pair.members[1].seal(Some("a test")).await.unwrap();
-    let request = SettleRequest { events: vec![next], ..settle_request(&batch, SUCCEEDED) };
+    let request = SettleRequest { events: vec![next.clone().build()], ..settle_request(&batch, SUCCEEDED) };
     store.settle(request).await.unwrap();
     pair.members[1].seal(None).await.unwrap();
     // Somebody has stored it and died: the wrapping is still there.
     let id = format!("{}/1", batch.run_id);
-    append_one(&*pair.members[1], event("next", &there[0]).id(&id)).await;
+    append_one(&*pair.members[1], next.id(&id)).await;
     pair.clock.advance(secs(120));
     sweep(&*store).await;
-    assert_eq!((totals(&*store, "next").await.accepted, totals(&*store, RELAY).await.succeeded), (1, 1));
+    assert_eq!(
+        (totals(&*store, "next").await.accepted, totals(&*store, RELAY).await.succeeded),
+        (1, 1),
+        "{:?}",
+        quell_store_tests::reads::all_runs(&*store, Default::default()).await
+    );
 }
 
 #[tokio::test]

@@ -211,7 +211,8 @@ fn check_divided(
     });
     let Some(what) = queue.or(source) else { return Ok(()) };
     let problem = format!("{what} cannot be divided among the {many} databases of the store");
-    let help = format!("each database counts its own part: allow at least {many}, or use a store of one database");
+    let help =
+        format!("each database counts its own part: allow at least {many}, or use a store of one database");
     Err(ConfigError::new(Place::Nowhere, problem).help(help))
 }
 

@@ -48,7 +48,9 @@ impl StoreUrl {
         let parts = parted(text);
         if parts.len() > 1 {
             let urls = parts.into_iter().map(StoreUrl::parse).collect::<Result<Vec<_>, _>>()?;
-            if let Some(twice) = urls.iter().enumerate().find_map(|(n, url)| urls[..n].contains(url).then_some(url)) {
+            if let Some(twice) =
+                urls.iter().enumerate().find_map(|(n, url)| urls[..n].contains(url).then_some(url))
+            {
                 return Err(format!("{twice} is named twice in the list of databases"));
             }
             return Ok(StoreUrl { text: text.to_owned(), kind: StoreKind::Several(urls) });
@@ -176,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_list_of_databases_is_told_from_a_comma_in_a_name() {
-        let url = StoreUrl::parse("postgres://u:a,b@x/q, sqlite:one,two.db,PostgreSQL://u:c@y/q?schema=s").unwrap();
+        let url =
+            StoreUrl::parse("postgres://u:a,b@x/q, sqlite:one,two.db,PostgreSQL://u:c@y/q?schema=s").unwrap();
         let StoreKind::Several(urls) = url.kind() else { panic!("{url:?} is a list") };
         let exposed: Vec<&str> = urls.iter().map(StoreUrl::expose).collect();
         assert_eq!(exposed, ["postgres://u:a,b@x/q", "sqlite:one,two.db", "PostgreSQL://u:c@y/q?schema=s"]);
