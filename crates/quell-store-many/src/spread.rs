@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
-use quell_core::copy::{Counts, Frame, LaneRow, Portable, Row};
+use quell_core::copy::{Applications, Counts, Frame, LaneRow, Portable, Row};
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::event::{Key, LaneKey, QueueName, Tenant};
 use quell_core::lifecycle::RunState;
@@ -318,6 +318,11 @@ impl Portable for Spread {
 
     async fn set_place(&self, place: Option<&str>) -> StoreResult<()> {
         self.members[0].set_place(place).await
+    }
+
+    /// Applications are in the first database.
+    fn applications(self: Arc<Self>) -> Applications {
+        self.members[0].clone().applications()
     }
 }
 

@@ -137,15 +137,11 @@ async fn a_process_that_dies_between_relaying_and_settling_doubles_nothing() {
     pair.members[1].seal(None).await.unwrap();
     // Somebody has stored it and died: the wrapping is still there.
     let id = format!("{}/1", batch.run_id);
-    append_one(&*pair.members[1], next.id(&id)).await;
+    append_one(&*pair.members[1], next.id(&id).payload(serde_json::json!("same"))).await;
     pair.clock.advance(secs(120));
     sweep(&*store).await;
-    assert_eq!(
-        (totals(&*store, "next").await.accepted, totals(&*store, RELAY).await.succeeded),
-        (1, 1),
-        "{:?}",
-        quell_store_tests::reads::all_runs(&*store, Default::default()).await
-    );
+    let relayed = totals(&*store, RELAY).await.succeeded;
+    assert_eq!((totals(&*store, "next").await.accepted, relayed), (1, 1));
 }
 
 #[tokio::test]

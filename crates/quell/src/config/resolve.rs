@@ -12,6 +12,7 @@ use std::time::Duration;
 use quell_core::event::QueueName;
 use quell_core::lane::DuringRun;
 use quell_core::limits;
+use quell_core::source::Declaration;
 use quell_fetch::{Allow, Guard};
 use quell_webhook::Schemes;
 
