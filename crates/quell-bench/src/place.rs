@@ -66,6 +66,9 @@ impl Place {
                 None => Place::Folder(PathBuf::from(".")),
             },
             StoreKind::Postgres | StoreKind::Redis => Place::Server(url),
+            StoreKind::Several(_) => {
+                anyhow::bail!("store: one database at a time is measured; name one of {url}")
+            }
         })
     }
 

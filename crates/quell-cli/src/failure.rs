@@ -90,9 +90,10 @@ impl From<Invalid> for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         match &error {
-            OpenError::Memory(_) | OpenError::NoBackup { .. } | OpenError::NotBuiltIn { .. } => {
-                Failure::new(USAGE, error.to_string())
-            }
+            OpenError::Memory(_)
+            | OpenError::NoBackup { .. }
+            | OpenError::NotBuiltIn { .. }
+            | OpenError::Several { .. } => Failure::new(USAGE, error.to_string()),
             OpenError::Failed { .. } => Failure::new(STORE, error.to_string())
                 .help("the store is chosen by --store, QUELL_STORE or `store` in quell.toml"),
         }

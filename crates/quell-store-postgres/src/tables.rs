@@ -18,9 +18,9 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Error, error::SqlState};
 
 use crate::PostgresStore;
+use crate::begin::WITH_OTHERS;
 use crate::connection::Connection;
 use crate::error::{at_commit, cause, not_done};
-use crate::tx::WITH_OTHERS;
 
 /// Statements that travel together; more are not sent in their order (see `Connection::together`).
 const TOGETHER: usize = 30;

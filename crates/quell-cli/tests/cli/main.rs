@@ -28,6 +28,7 @@ mod reloading;
 mod schedules;
 mod sending;
 mod serving;
+mod several;
 mod simulating;
 mod sources;
 mod stopping;
