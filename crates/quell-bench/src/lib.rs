@@ -10,7 +10,8 @@
 //! | `keyed` | 10,000 events over 500 keys, one event per run, strictly serial per key, 1 ms handler |
 //! | `burst` | 1,000 keys × 20 events within 2 s, quiet 1 s: runs per key, events delivered, lateness |
 //! | `start` | one event at a time into an idle worker: how long until its handler begins |
-//! | `timer` | 10,000 lanes due within 2 s: lateness |
+//! | `timer` | 10,000 lanes due within 2 s, and then within 1 s: lateness |
+//! | `hot` | one key with 5,000 events/s beside others with a few: what the others are told with and without it, sizes, memory |
 //! | `waiting` | the same work beside a thousand and beside a million lanes that wait, and the memory of this process |
 //! | `processes` | drain by one, two and four worker processes |
 //! | `held` | PostgreSQL: claims while another session holds a transaction open |
@@ -20,6 +21,7 @@
 //! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
 //! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
 //! | `chat` | bursts of webhooks from many customers into a server with a chat: one reply each, in order; times and memory |
+//! | `growth` | the same work while lanes, their events, payloads, workers or the history grow (`growth.rs`) |
 //! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
 //!
 //! Each workload gets a place of its own (`place.rs`), which is gone when it ends, also by an error or a signal.
@@ -37,9 +39,12 @@ mod bloat;
 mod burst;
 mod chat;
 mod compare;
+mod curve;
 mod dashboard;
+mod growth;
 mod held;
 mod hook;
+mod hot;
 mod http;
 mod jobs;
 mod keyed;
@@ -50,9 +55,11 @@ mod rounds;
 mod siege;
 mod start;
 mod targets;
+pub mod verbs;
 mod waiting;
 
 pub use compare::compare;
+pub use curve::{curves, write_curves};
 pub use place::{Kind, Place};
 pub use processes::{Program, work};
 
@@ -107,6 +114,14 @@ pub struct Sizes {
     pub customers: usize,
     /// How long each half of `siege` goes on.
     pub siege: Duration,
+    /// How long the key of `hot` is hot: one half while its lane grows, one while it is emptied.
+    pub hot: Duration,
+    /// Events a second of the hot key.
+    pub hot_rate: usize,
+    /// Events of each step of `growth-sizes`, and twice those of `growth-payloads`.
+    pub growth_events: usize,
+    /// Runs that have ended, at the end of `growth-history`.
+    pub history: usize,
 }
 
 impl Default for Sizes {
@@ -131,16 +146,21 @@ impl Default for Sizes {
             transcript_bytes: 100_000_000,
             customers: 10_000,
             siege: Duration::from_secs(20),
+            hot: Duration::from_secs(60),
+            hot_rate: 5_000,
+            growth_events: 50_000,
+            history: 1_000_000,
         }
     }
 }
 
-pub const WORKLOADS: [&str; 15] = [
+pub const WORKLOADS: [&str; 21] = [
     "jobs",
     "keyed",
     "burst",
     "start",
     "timer",
+    "hot",
     "waiting",
     "processes",
     "http",
@@ -151,7 +171,15 @@ pub const WORKLOADS: [&str; 15] = [
     "chat",
     "held",
     "bloat",
+    "growth-lanes",
+    "growth-sizes",
+    "growth-payloads",
+    "growth-workers",
+    "growth-history",
 ];
+
+/// All of `growth-…` by one name.
+pub const GROWTH: &str = "growth";
 
 /// What was measured, and under which conditions.
 #[derive(Debug, Clone, Serialize)]
@@ -176,6 +204,9 @@ pub struct Figure {
     pub target: Option<String>,
     /// Whether it was reached in this run.
     pub reached: Option<bool>,
+    /// How large that was which grows, in a series of figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
 }
 
 impl Figure {
@@ -189,7 +220,13 @@ impl Figure {
             ratio: None,
             target: None,
             reached: None,
+            at: None,
         }
+    }
+
+    fn at(mut self, size: usize) -> Self {
+        self.at = Some(size as f64);
+        self
     }
 
     fn against(mut self, raw: f64) -> Self {
@@ -228,15 +265,19 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     mut tell: impl FnMut(&str),
 ) -> anyhow::Result<Measured> {
-    if let Some(unknown) = options.workloads.iter().find(|w| !WORKLOADS.contains(&w.as_str())) {
-        anyhow::bail!("there is no workload {unknown:?}; choose from {}", WORKLOADS.join(", "));
+    if let Some(unknown) = options.workloads.iter().find(|w| !WORKLOADS.contains(&w.as_str()) && *w != GROWTH)
+    {
+        anyhow::bail!("there is no workload {unknown:?}; choose from {}, {GROWTH}", WORKLOADS.join(", "));
     }
     let mut stop = std::pin::pin!(stop.fuse());
     let kind = options.place.kind();
     let conditions = options.place.conditions().await?;
     tell(&conditions);
     let mut figures = Vec::new();
-    let wanted = |name: &str| options.workloads.is_empty() || options.workloads.iter().any(|w| w == name);
+    let wanted = |name: &str| {
+        let asked = |w: &String| w == name || (w == GROWTH && growth::SERIES.contains(&name));
+        options.workloads.is_empty() || options.workloads.iter().any(asked)
+    };
     for name in WORKLOADS.into_iter().filter(|name| wanted(name)) {
         if let Some(why) = left_out(name, options) {
             tell(&format!("{name}: left out, {why}"));
@@ -259,6 +300,9 @@ pub async fn run(
     Ok(Measured { kind, conditions, figures })
 }
 
+/// Of what takes minutes.
+const ASKED_FOR: &str = "it takes minutes and is measured when it is asked for by name";
+
 fn left_out(name: &str, options: &Options) -> Option<String> {
     match name {
         "held" | "bloat" if options.place.kind() != Kind::Postgres => {
@@ -270,7 +314,9 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
         "hook" | "ingest" if options.server.is_none() => {
             Some("there is no program to start as a hook".to_owned())
         }
-        "processes" if options.worker.is_none() => {
+        "hot" if options.workloads.is_empty() => Some(ASKED_FOR.to_owned()),
+        name if growth::SERIES.contains(&name) && options.workloads.is_empty() => Some(ASKED_FOR.to_owned()),
+        "processes" | "growth-workers" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
         }
         "http" | "dashboard" | "siege" | "chat" if options.server.is_none() => {
@@ -310,6 +356,11 @@ async fn workload(
         "timer" => {
             tell(&format!("timer: {} lanes due one after the other", n(sizes.timers)));
             burst::timer(fresh, sizes, &targets).await
+        }
+        "hot" => {
+            let (rate, seconds) = (n(sizes.hot_rate), sizes.hot.as_secs_f64());
+            tell(&format!("hot: one key with {rate} events/s beside others, {seconds} s"));
+            hot::run(fresh, sizes).await
         }
         "waiting" => {
             tell(&format!("waiting: work beside {} lanes that wait", n(sizes.waiting)));
@@ -353,6 +404,10 @@ async fn workload(
         "bloat" => {
             tell(&format!("bloat: {} cycles of {} lanes", n(sizes.bloat_cycles), n(sizes.bloat_lanes)));
             bloat::run(fresh, sizes).await
+        }
+        series if growth::SERIES.contains(&series) => {
+            tell(&format!("{series}: the same work while it grows"));
+            growth::run(series, options, fresh).await
         }
         other => anyhow::bail!("{other} is listed and not written"),
     }

@@ -171,6 +171,34 @@ impl Fresh {
         connect_redis(&self.url).await
     }
 
+    /// What the store keeps for this place: the file, relations, or the memory of the server.
+    pub(crate) async fn bytes(&self) -> anyhow::Result<u64> {
+        match self.kind {
+            Kind::Sqlite => {
+                let file = self.folder()?.join("b.db");
+                // What is still in the log goes to the file first, if nobody is in the way.
+                let connection = rusqlite::Connection::open(&file)?;
+                connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+                Ok(std::fs::metadata(&file)?.len())
+            }
+            Kind::Postgres => {
+                let sizes = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c \
+                             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'";
+                let row = self.postgres().await?.query_one(sizes, &[&self.name]).await?;
+                Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or_default())
+            }
+            Kind::Redis => {
+                let info: String =
+                    redis::cmd("INFO").arg("memory").query_async(&mut self.redis().await?).await?;
+                let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+                used.context("Redis does not tell its memory")?
+                    .trim()
+                    .parse()
+                    .context("its memory is a number")
+            }
+        }
+    }
+
     /// Deletes everything that the workload made. Nobody may be using the place any more.
     pub(crate) async fn remove(self) -> anyhow::Result<()> {
         match self.kind {

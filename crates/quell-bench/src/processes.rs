@@ -39,15 +39,26 @@ pub(crate) async fn run(
     program: Option<&Program>,
 ) -> anyhow::Result<Vec<Figure>> {
     let program = program.context("there is no program to start as a worker")?;
+    series("processes", fresh, sizes, program, &[1, 2, 4]).await
+}
+
+/// The same drain by each of these numbers of processes.
+pub(crate) async fn series(
+    workload: &'static str,
+    fresh: &Fresh,
+    sizes: &Sizes,
+    program: &Program,
+    counts: &[usize],
+) -> anyhow::Result<Vec<Figure>> {
     let (engine, _) = fresh.open(Queue::none(), 1).await?;
     let (mut figures, mut next, mut alone) = (Vec::new(), 0, 0.0);
-    for count in [1, 2, 4] {
+    for &count in counts {
         append_all(&engine, next..next + sizes.process_lanes).await?;
         next += sizes.process_lanes;
         let drained = drain(program, &fresh.url, count, sizes.process_lanes);
         let rate = tokio::time::timeout(PATIENCE, drained).await.context("the workers are not done")??;
         let what = format!("drain by {count} process{}", if count == 1 { "" } else { "es" });
-        let figure = Figure::new("processes", what, rate, "lanes/s");
+        let figure = Figure::new(workload, what, rate, "lanes/s").at(count);
         figures.push(match count {
             1 => {
                 alone = rate;

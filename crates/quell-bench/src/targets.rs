@@ -27,6 +27,10 @@ pub(crate) const RESIDENT_MB: f64 = 200.0;
 /// A claim under another session's open transaction, against one without.
 pub(crate) const HELD_TIMES: f64 = 2.0;
 
+/// From the append of an event of another key to its claim, beside a hot one, and what is left of their throughput.
+pub(crate) const HOT_START_MS: f64 = 50.0;
+pub(crate) const HOT_KEEPS: f64 = 0.95;
+
 /// A hook event, against a process that appends 200 bytes to a file and syncs it.
 pub(crate) const HOOK_TIMES: f64 = 3.0;
 pub(crate) const HOOK_LOCKED_MS: f64 = 200.0;

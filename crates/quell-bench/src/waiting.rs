@@ -8,18 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell::quell_core::window::WindowPolicy;
-use quell::{Engine, Outcome, Queue, Run, WorkerOptions, from_fn};
+use quell::{Engine, Incoming, Outcome, Queue, Run, WorkerOptions, from_fn};
 use tokio::sync::Notify;
 
 use crate::place::Fresh;
-use crate::{Figure, Sizes, Watch, Working, append_all, append_with, grouped, median, targets};
+use crate::{
+    Figure, Sizes, Watch, Working, append_all, append_with, grouped, key, median, payload, percentile,
+    targets,
+};
 
 const FEW: usize = 1_000;
 /// Their median counts.
 const CYCLES: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The worker sleeps again before the next event of those that come alone.
+const BETWEEN_STARTS: Duration = Duration::from_millis(5);
 /// No benchmark lasts this long.
-const FAR: WindowPolicy = WindowPolicy::Fixed { wait: Duration::from_secs(24 * 3600) };
+pub(crate) const FAR: WindowPolicy = WindowPolicy::Fixed { wait: Duration::from_secs(24 * 3600) };
 
 #[derive(Default)]
 struct Handled {
@@ -28,7 +33,8 @@ struct Handled {
     reached: Notify,
 }
 
-struct Bench {
+/// A worker's place in which whole cycles are measured.
+pub(crate) struct Bench {
     engine: Engine,
     worker: WorkerOptions,
     handled: Arc<Handled>,
@@ -37,11 +43,8 @@ struct Bench {
 }
 
 pub(crate) async fn run(fresh: &Fresh, sizes: &Sizes) -> anyhow::Result<Vec<Figure>> {
-    let handled = Arc::new(Handled::default());
-    let queue = Queue::none().handler(counting(handled.clone()));
-    let (engine, worker) = fresh.open(queue, 1_024).await?;
     let few = FEW.min(sizes.waiting);
-    let mut bench = Bench { engine, worker, handled, next: sizes.waiting };
+    let mut bench = Bench::open(fresh, sizes.waiting).await?;
 
     append_with(&bench.engine, 0..few, |event| event.window(FAR)).await?;
     bench.cycle(sizes.waiting_cycle).await?; // Not counted: everything is cold.
@@ -68,7 +71,49 @@ pub(crate) async fn run(fresh: &Fresh, sizes: &Sizes) -> anyhow::Result<Vec<Figu
 }
 
 impl Bench {
-    async fn cycles(&mut self, lanes: usize) -> anyhow::Result<f64> {
+    /// Keys below this number are for others.
+    pub(crate) async fn open(fresh: &Fresh, first: usize) -> anyhow::Result<Self> {
+        let handled = Arc::new(Handled::default());
+        let queue = Queue::none().handler(counting(handled.clone()));
+        let (engine, worker) = fresh.open(queue, 1_024).await?;
+        Ok(Bench { engine, worker, handled, next: first })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Runs that have ended so far.
+    pub(crate) fn ended(&self) -> usize {
+        self.handled.runs.load(Ordering::SeqCst)
+    }
+
+    /// The first of so many keys that nobody uses but the one who asks.
+    pub(crate) fn unused(&mut self, keys: usize) -> usize {
+        self.next += keys;
+        self.next - keys
+    }
+
+    /// From the sender's call to the handler's first line at low load, in milliseconds: p50 and p99.
+    pub(crate) async fn starts(&mut self, count: usize) -> anyhow::Result<(f64, f64)> {
+        let working = Working::start(&self.engine, &self.worker)?;
+        let mut samples = Vec::with_capacity(count);
+        for _ in 0..count {
+            let n = self.unused(1);
+            self.handled.wanted.store(self.ended() + 1, Ordering::SeqCst);
+            let watch = Watch::start();
+            self.engine.append(vec![Incoming::new("bench", &key(n), payload(n))?]).await?;
+            let begun = tokio::time::timeout(PATIENCE, self.handled.reached.notified()).await;
+            anyhow::ensure!(begun.is_ok(), "one event is not handled after {PATIENCE:?}");
+            samples.push(watch.millis());
+            quell::clock::sleep(BETWEEN_STARTS).await;
+        }
+        working.end().await?;
+        samples.sort_by(f64::total_cmp);
+        Ok((percentile(&samples, 0.5), percentile(&samples, 0.99)))
+    }
+
+    pub(crate) async fn cycles(&mut self, lanes: usize) -> anyhow::Result<f64> {
         let mut rates = Vec::with_capacity(CYCLES);
         for _ in 0..CYCLES {
             rates.push(self.cycle(lanes).await?);
@@ -77,7 +122,7 @@ impl Bench {
     }
 
     /// Appends new lanes to a running worker and waits until it has settled them.
-    async fn cycle(&mut self, lanes: usize) -> anyhow::Result<f64> {
+    pub(crate) async fn cycle(&mut self, lanes: usize) -> anyhow::Result<f64> {
         let wanted = self.handled.runs.load(Ordering::SeqCst) + lanes;
         self.handled.wanted.store(wanted, Ordering::SeqCst);
         let watch = Watch::start();

@@ -34,6 +34,10 @@ fn tiny() -> Sizes {
         transcript_bytes: 200_000,
         customers: 20,
         siege: Duration::from_secs(2),
+        hot: Duration::from_secs(2),
+        hot_rate: 500,
+        growth_events: 1_280,
+        history: 600,
     }
 }
 
@@ -88,6 +92,35 @@ async fn redis_is_measured_and_no_key_is_left() {
     check(&measured, &said);
     assert!(measured.conditions.contains("appendfsync = always"), "{}", measured.conditions);
     assert_eq!(keys().await, Vec::<String>::new());
+}
+
+/// What takes minutes unless it is made small, on every store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_and_growth_are_measured_when_they_are_asked_for() {
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    for place in [
+        Place::Folder(folder.path().to_path_buf()),
+        Place::of(&postgres_url()).unwrap(),
+        Place::of(&redis_url()).unwrap(),
+    ] {
+        let options = options(place, &["hot", "growth"]);
+        let measured = quell_bench::run(&options, pending(), |_| {}).await.unwrap();
+        let of = |what: &str| {
+            let found = measured.figures.iter().find(|figure| figure.what == what);
+            found.unwrap_or_else(|| panic!("no {what}: {measured:?}")).value
+        };
+        // Loss and disorder would have been an error. Nearly all of the lane was there at once, and it is emptied in large batches.
+        assert!(of("hot key: events in its lane at the most") >= 250.0, "{measured:?}");
+        assert!(of("hot key: events of one run") >= 2.0, "{measured:?}");
+        assert!(of("other keys beside a hot lane that is emptied: handled") > 0.0);
+        assert!(of("claim and settle, lanes of 1,000") > 0.0);
+        let sizes: Vec<f64> = measured.figures.iter().filter_map(|figure| figure.at).collect();
+        assert!(sizes.contains(&1_500.0) && sizes.contains(&600.0), "{sizes:?}");
+        assert!(quell_bench::curves(&measured.figures).iter().any(|(name, _)| name == "growth-lanes"));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!((schemas().await, keys().await), (0, Vec::new()));
 }
 
 #[tokio::test]

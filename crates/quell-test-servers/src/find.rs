@@ -1,4 +1,4 @@
-//! Where the server programs, the browser and the judge of alert rules are, and what to install when they are not there.
+//! Where the server programs, the browser, the judge of alert rules and the counter of instructions are, and what to install when they are not there.
 //!
 //! Debian keeps PostgreSQL's server programs outside of `PATH`, one folder per major version, and PgBouncer in a
 //! folder that only root has in its `PATH`; the newest PostgreSQL is taken. The browser is Debian's Chromium, unless
@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The one line that brings everything, for a person to copy.
-pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm jq chromium chromium-driver prometheus";
+pub const INSTALL: &str = "apt-get install --no-install-recommends postgresql pgbouncer redis-server python3-venv nodejs npm jq chromium chromium-driver prometheus valgrind strace";
 
 /// Which variables name a browser and its driver that are elsewhere.
 const CHROMIUM: &str = "QUELL_TEST_CHROMIUM";
@@ -32,6 +32,8 @@ pub fn missing_packages() -> Vec<&'static str> {
         ("chromium", chromium()),
         ("chromium-driver", chromedriver()),
         ("prometheus", promtool()),
+        ("valgrind", valgrind()),
+        ("strace", strace()),
     ];
     found.into_iter().filter(|(_, program)| program.is_err()).map(|(package, _)| package).collect()
 }
@@ -73,6 +75,16 @@ pub fn browser() -> io::Result<(PathBuf, PathBuf)> {
 /// What judges alert rules; it comes with Prometheus.
 pub fn promtool() -> io::Result<PathBuf> {
     find("promtool", "Prometheus", Vec::new())
+}
+
+/// What counts calls of the kernel.
+pub fn strace() -> io::Result<PathBuf> {
+    find("strace", "strace", Vec::new())
+}
+
+/// What counts instructions.
+pub fn valgrind() -> io::Result<PathBuf> {
+    find("valgrind", "Valgrind", Vec::new())
 }
 
 fn chromium() -> io::Result<PathBuf> {

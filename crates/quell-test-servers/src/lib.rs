@@ -29,7 +29,7 @@ mod server;
 mod shared;
 mod user;
 
-pub use find::{INSTALL, browser, missing_packages, promtool};
+pub use find::{INSTALL, browser, missing_packages, promtool, strace, valgrind};
 pub use options::Options;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
