@@ -141,7 +141,7 @@ async fn only_the_same_copy_is_continued() {
 
     let names = Names { from: "another".into(), to: "the target".into() };
     let other = sqlite();
-    let error = copy(&*other.from.portable, &*to, &names, &mut |_| ()).await.unwrap_err();
+    let error = copy(&*other.from.portable, &*to, &names, &[], &mut |_| ()).await.unwrap_err();
     assert!(error.to_string().contains("an unfinished copy of the source"), "{error}");
     let error = copier(&*to, &*other.to.portable).await.unwrap_err();
     assert!(error.contains("has not been finished"), "{error}");
