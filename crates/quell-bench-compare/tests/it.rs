@@ -1,5 +1,7 @@
 //! The runner and Quell's own driver as processes, on a real store and without anything to download.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -159,11 +159,11 @@ fn merge<T>(
     let mut items = Vec::new();
     while items.len() < limit {
         let mut best: Option<usize> = None;
-        for n in 0..rows.len() {
+        for (n, more) in more.iter().enumerate() {
             let (before, after) = rows.split_at_mut(n);
             let Some(row) = after[0].peek() else {
                 // Its next row may come before all others.
-                if more[n] {
+                if *more {
                     return (items, used);
                 }
                 continue;

@@ -40,9 +40,12 @@ async fn member(url: &str) -> Arc<PostgresStore> {
 /// Two schemas: to Quell each is a database of its own.
 struct Schemas;
 
+/// The databases of a handle, and the handle.
+type Opened = (Vec<Arc<PostgresStore>>, Arc<ManyStore>);
+
 struct Pair {
     schemas: Vec<String>,
-    open: Mutex<Vec<(Vec<Arc<PostgresStore>>, Arc<ManyStore>)>>,
+    open: Mutex<Vec<Opened>>,
 }
 
 impl Pair {
