@@ -490,7 +490,8 @@ mod tests {
         has(&page, "| procrastinate | failed: not installed: a / b failed | – | – | – |");
         has(&page, "| procrastinate | no debounce | – | – | – |");
         has(&page, "- `pg-boss`, jobs: 1 of 2 rounds failed (no answer within 60 s)");
-        assert!(!page.contains("huey |  |"), "a peer that was not chosen has no figures: {page}");
+        let told = page.lines().filter(|line| line.starts_with("| huey |")).count();
+        assert!(told <= 1, "a peer that was not chosen has no figures: {page}");
     }
 
     #[test]
