@@ -1,9 +1,13 @@
 """Everything that is decided without a server: pauses, endings, problems, paths."""
 
 import json
+import os
+import signal
+import sys
 import unittest
 from datetime import timedelta
-from typing import Any
+from types import FrameType
+from typing import Any, Callable
 
 from quell_client import (
     ApiError,
@@ -12,6 +16,7 @@ from quell_client import (
     Failed,
     Interrupted,
     LeaseLost,
+    Quell,
     QueueFull,
     Release,
     Retry,
@@ -21,6 +26,7 @@ from quell_client import (
     TooManyRequests,
     Unavailable,
     UnknownOutcome,
+    Worker,
 )
 from quell_client.client import _part
 from quell_client.errors import read_problem
@@ -111,3 +117,40 @@ class Decisions(unittest.TestCase):
                 milliseconds(wrong)
         self.assertEqual(read_time("2026-11-15T17:03:22.387Z").isoformat(), "2026-11-15T17:03:22.387000+00:00")
         self.assertEqual([_part(text) for text in ("a/b c", "..", "é", "run_1.2")], ["a%2Fb%20c", "%2E%2E", "%C3%A9", "run_1.2"])
+
+
+class Signals(unittest.TestCase):
+    def test_a_second_signal_hurries_also_when_it_comes_while_the_first_is_heard(self) -> None:
+        # Before every line of the function that hears, and once after its last.
+        told = [self.hurries_after(line) for line in range(6)]
+        self.assertGreaterEqual(sum(inside for inside, _ in told), 3)
+        self.assertEqual([hurries for _, hurries in told], [True] * 6)
+
+    @staticmethod
+    def hurries_after(line: int) -> "tuple[bool, bool]":
+        """Whether the second signal came inside the function that heard the first, and whether the worker hurries."""
+        worker = Worker(Quell("http://127.0.0.1:1"), "jobs", lambda run: None)
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _argument: object) -> "Callable[..., Any] | None":
+            nonlocal lines
+            if frame.f_code.co_name != "hear":
+                return None
+            if event == "line":
+                lines += 1
+                if lines == line + 1:
+                    os.kill(os.getpid(), signal.SIGINT)
+            return trace
+
+        restore = worker._listen()
+        try:
+            sys.settrace(trace)
+            os.kill(os.getpid(), signal.SIGTERM)
+            sys.settrace(None)
+            inside = lines > line
+            if not inside:
+                os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            sys.settrace(None)
+            restore()
+        return inside, worker._hurry

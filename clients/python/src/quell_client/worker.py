@@ -94,9 +94,10 @@ class Worker:
 
     def run(self) -> None:
         """Works until SIGTERM or SIGINT (a second one hands everything back at once), then stops. Raises what ended the loop."""
-        self.start()
+        # Before the first claim: a signal that comes meanwhile must not end the process with a lease in its hand.
         restore = self._listen()
         try:
+            self.start()
             self._mail.get()
             self.stop()
         finally:
@@ -299,9 +300,11 @@ class Worker:
         heard: List[int] = []
 
         def hear(number: int, _frame: object) -> None:
-            # Nothing here may take a lock: the main thread may hold it.
-            self._hurry = bool(heard)
+            # Nothing here may take a lock: the main thread may hold it. A second signal may come in the middle of
+            # this very function, so each is noted first and counted afterwards: whichever call counts last sees both.
             heard.append(number)
+            if len(heard) > 1:
+                self._hurry = True
             self._mail.put("signal")
 
         for number in before:
