@@ -420,7 +420,7 @@ impl Tx {
     pub(crate) async fn write(mut self: Box<Self>, changes: Changes) -> RowsResult<()> {
         match self.prepare(&changes).await {
             Ok(prepared) => {
-                let leases = first_leases(&changes);
+                let leases = new_leases(&changes);
                 self.finish(prepared, left_behind(&changes), leases).await
             }
             Err(Stop::Failed(error)) => {
@@ -530,7 +530,7 @@ impl Tx {
         mut self: Box<Self>,
         Prepared { requests, queues, pairs }: Prepared,
         left: u64,
-        leases: BTreeMap<Names, Timestamp>,
+        leases: BTreeMap<Names, (Timestamp, Timestamp)>,
     ) -> RowsResult<()> {
         let together = self.connection()?.together(&requests, Some("COMMIT")).await;
         let (answers, committed) = match together {
@@ -560,8 +560,8 @@ impl Tx {
             return Err(told);
         }
         for (names, known) in queues {
-            if let Some(until) = leases.get(&names) {
-                self.shared.floors.leased(known.id, *until);
+            if let Some((first, last)) = leases.get(&names) {
+                self.shared.floors.leased(known.id, *first, *last);
             }
             self.shared.queues.put(names, known);
         }
@@ -613,22 +613,24 @@ fn left_behind(changes: &Changes) -> u64 {
     changes.lanes.iter().filter(moved).count() as u64
 }
 
-/// When the first of the new leases of each queue ends.
-fn first_leases(changes: &Changes) -> BTreeMap<Names, Timestamp> {
-    let mut first: BTreeMap<Names, Timestamp> = BTreeMap::new();
+/// When the first and the last of the new leases of each queue end.
+fn new_leases(changes: &Changes) -> BTreeMap<Names, (Timestamp, Timestamp)> {
+    let mut leases: BTreeMap<Names, (Timestamp, Timestamp)> = BTreeMap::new();
     let mut last: Option<(&LaneKey, Timestamp)> = None;
     for write in &changes.lanes {
         let Some(until) = write.entries.lease else { continue };
+        // Those of one claim mostly follow one another, and end together.
         let same = |(key, known): (&LaneKey, Timestamp)| {
-            known <= until && key.tenant == write.key.tenant && key.queue == write.key.queue
+            known == until && key.tenant == write.key.tenant && key.queue == write.key.queue
         };
         if !last.is_some_and(same) {
             let names = (write.key.tenant.clone(), write.key.queue.clone());
-            let known = first.entry(names).and_modify(|known| *known = until.min(*known)).or_insert(until);
-            last = Some((&write.key, *known));
+            let known = leases.entry(names).or_insert((until, until));
+            *known = (until.min(known.0), until.max(known.1));
+            last = Some((&write.key, until));
         }
     }
-    first
+    leases
 }
 
 /// Every queue that changes name, in one order for everybody.

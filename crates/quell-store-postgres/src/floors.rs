@@ -4,9 +4,13 @@
 //! and they lie before those that are alive: a look that began at the very first would walk over all of them. So each look
 //! remembers where it found the first living entry, and the next one begins there.
 //!
-//! An entry may yet appear before that place: its transaction was slow to commit, or an operator let an old lane go on.
-//! Hence the allowance for slow commits, a bell for everything older than that forgets the place, and every few seconds a
-//! look begins at the very first again.
+//! An entry may yet appear before that place: its transaction was slow to commit, or an operator let an old lane go on. Then
+//! the bell that rings for it takes the place back to where it lies. A bell may be lost; hence a look that makes allowance for
+//! slow commits several times a second, and one from the very first every few seconds.
+//!
+//! Leases are given for a while from now, so those that are over lie between now and the first that is alive, if any is. While
+//! none is, a look begins behind everything that this process has given; its next lease takes the place back, as does a bell
+//! of another process, which may have given shorter ones.
 //!
 //! The lanes of each source have a place of their own: those that a source holds back lie far behind, and whoever looks for
 //! others must not have to begin there.
@@ -22,8 +26,10 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// A commit that takes no longer than this is not overlooked.
+/// A commit that takes no longer than this is not overlooked by a look that makes allowance for it, bell or no bell.
 const SLOW_COMMIT: Duration = Duration::from_secs(2);
+/// How often a look makes allowance for slow commits: it walks over everything that was handed out since.
+const WITH_ALLOWANCE: Duration = Duration::from_millis(250);
 /// How often a look begins at the very first entry.
 const FROM_THE_FIRST: Duration = Duration::from_secs(2);
 /// Where a look begins that knows nothing.
@@ -36,13 +42,18 @@ pub(crate) struct Floors(Mutex<Places>);
 struct Places {
     /// By the numbers of their queues.
     of_queue: HashMap<i32, Place>,
-    /// Rises whenever the places are forgotten: what a look found that began before is not remembered.
-    forgotten: u64,
+    /// When the last of the leases ends that this process has given, by queue.
+    given: HashMap<i32, i64>,
+    /// Rises whenever a place is taken back: what a look found that began before is not remembered.
+    taken_back: u64,
     since: Option<Instant>,
+    allowed: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
 struct Place {
+    /// Now less the time of a slow commit, by the last look.
+    slow: i64,
     /// For lanes that wait for no source.
     due: i64,
     lease: i64,
@@ -51,18 +62,27 @@ struct Place {
 }
 
 impl Place {
-    fn lies_behind(&self, at: i64) -> bool {
-        at < self.due || self.governed.values().any(|due| at < *due)
+    /// Takes it back to this moment. True when it was behind that.
+    fn take_back(&mut self, at: i64) -> bool {
+        let mut behind = at < self.due;
+        self.due = self.due.min(at);
+        for due in self.governed.values_mut() {
+            behind |= at < *due;
+            *due = at.min(*due);
+        }
+        behind
     }
 }
 
 /// Where a look begins in each queue.
 pub(crate) struct Start {
-    forgotten: u64,
+    taken_back: u64,
     pub(crate) queues: Vec<i32>,
     pub(crate) due: Vec<i64>,
     pub(crate) lease: Vec<i64>,
     governed: BTreeMap<(i32, SourceId), i64>,
+    /// Leases that this process had given by then.
+    given: HashMap<i32, i64>,
 }
 
 impl Start {
@@ -82,12 +102,19 @@ impl Floors {
             places.of_queue.clear();
             places.since = Some(clock::now());
         }
+        if places.allowed.is_none_or(|allowed| allowed.elapsed() >= WITH_ALLOWANCE) {
+            for place in places.of_queue.values_mut() {
+                place.take_back(place.slow);
+            }
+            places.allowed = Some(clock::now());
+        }
         let mut start = Start {
-            forgotten: places.forgotten,
+            taken_back: places.taken_back,
             queues: Vec::new(),
             due: Vec::new(),
             lease: Vec::new(),
             governed: BTreeMap::new(),
+            given: places.given.clone(),
         };
         for (queue, place) in &places.of_queue {
             start.queues.push(*queue);
@@ -101,28 +128,41 @@ impl Floors {
     /// What a look found in a queue.
     pub(crate) fn found(&self, start: &Start, queue: i32, now: Timestamp, outlook: &QueueOutlook) {
         let mut places = self.lock();
-        if places.forgotten != start.forgotten {
+        if places.taken_back != start.taken_back {
             return;
         }
-        let slow = now.before(SLOW_COMMIT);
+        // What becomes due from now on is seen without any bell.
         let begin = |levels: &[(u8, Timestamp)]| {
             let first = levels.iter().map(|(_, first)| *first).min();
-            first.map_or(slow, |first| first.min(slow)).as_millis()
+            first.map_or(now, |first| first.min(now)).as_millis()
         };
-        let (due, lease) = (begin(&outlook.levels), outlook.later_lease.unwrap_or(now).as_millis());
+        let given = start.given.get(&queue).copied().unwrap_or(FIRST);
+        let lease = outlook.first_lease.map_or(now.as_millis().max(given), Timestamp::as_millis);
         // Where a source had lanes and has none now, the look came to the end without finding one.
         let known = start.governed.range((queue, SourceId(0))..=(queue, SourceId(u64::MAX)));
         let mut governed: BTreeMap<SourceId, i64> =
-            known.map(|((_, source), _)| (*source, slow.as_millis())).collect();
+            known.map(|((_, source), _)| (*source, now.as_millis())).collect();
         governed.extend(outlook.governed.iter().map(|(source, levels)| (*source, begin(levels))));
-        places.of_queue.insert(queue, Place { due, lease, governed });
+        let (slow, due) = (now.before(SLOW_COMMIT).as_millis(), begin(&outlook.levels));
+        places.of_queue.insert(queue, Place { slow, due, lease, governed });
     }
 
-    /// A lease of this process ends at this moment.
-    pub(crate) fn leased(&self, queue: i32, until: Timestamp) {
-        if let Some(place) = self.lock().of_queue.get_mut(&queue) {
-            place.lease = place.lease.min(until.as_millis());
+    /// This process has given leases: the first of them ends at this moment, and the last at that. A look under way may have
+    /// begun before, so it is remembered only if it cannot have passed over them.
+    pub(crate) fn leased(&self, queue: i32, first: Timestamp, last: Timestamp) {
+        let (first, last) = (first.as_millis(), last.as_millis());
+        let places = &mut *self.lock();
+        let given = places.given.entry(queue).or_insert(FIRST);
+        let mut passed_over = first < *given;
+        *given = last.max(*given);
+        match places.of_queue.get_mut(&queue) {
+            Some(place) => {
+                passed_over |= first < place.lease;
+                place.lease = place.lease.min(first);
+            }
+            None => passed_over = true,
         }
+        places.taken_back += u64::from(passed_over);
     }
 
     /// From where on lanes of this queue that wait for this source, or for none, are due.
@@ -135,13 +175,24 @@ impl Floors {
         }
     }
 
-    /// Something is due from this moment on; what is older than a slow commit may lie anywhere.
-    pub(crate) fn rung(&self, at: Timestamp) {
+    /// Something is due from this moment on: by this process, which knows of its leases anyway.
+    pub(crate) fn rung_here(&self, at: Timestamp) {
         let mut places = self.lock();
-        if places.of_queue.values().any(|place| place.lies_behind(at.as_millis())) {
-            places.of_queue.clear();
-            places.forgotten += 1;
+        let mut behind = false;
+        places.of_queue.values_mut().for_each(|place| behind |= place.take_back(at.as_millis()));
+        places.taken_back += u64::from(behind);
+    }
+
+    /// The same by another process, and it may be a lease that ends then.
+    pub(crate) fn rung(&self, at: Timestamp) {
+        self.rung_here(at);
+        let mut places = self.lock();
+        let mut behind = false;
+        for place in places.of_queue.values_mut() {
+            behind |= at.as_millis() < place.lease;
+            place.lease = at.as_millis().min(place.lease);
         }
+        places.taken_back += u64::from(behind);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -163,7 +214,7 @@ mod tests {
             running: 0,
             levels: first.into_iter().map(|at| (4, Timestamp::from_millis(at))).collect(),
             governed: Vec::new(),
-            first_lease: None,
+            first_lease: lease.map(Timestamp::from_millis),
             later_lease: lease.map(Timestamp::from_millis),
             first_aside: None,
             first_fire: None,
@@ -175,29 +226,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_begins_where_the_last_one_found_something_but_never_after_a_slow_commit() {
+    async fn a_look_begins_where_the_last_one_found_something_but_never_after_now() {
         let floors = Floors::default();
         let start = floors.start();
         assert_eq!(floors.due(7, None), FIRST);
         floors.found(&start, 7, at(100_000), &outlook(Some(50_000), None));
         assert_eq!(floors.due(7, None), 50_000, "a lane that waits since long is still seen");
         floors.found(&start, 7, at(100_000), &outlook(Some(150_000), Some(160_000)));
-        assert_eq!(floors.due(7, None), 98_000);
+        assert_eq!(floors.due(7, None), 100_000);
         let next = floors.start();
-        assert_eq!((next.queues, next.due, next.lease), (vec![7], vec![98_000], vec![160_000]));
+        assert_eq!((next.queues, next.due, next.lease), (vec![7], vec![100_000], vec![160_000]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn several_times_a_second_a_look_makes_allowance_for_slow_commits() {
+        let floors = Floors::default();
+        floors.found(&floors.start(), 7, at(100_000), &outlook(None, None));
+        assert_eq!(floors.start().due, vec![100_000]);
+        tokio::time::advance(WITH_ALLOWANCE).await;
+        assert_eq!(floors.start().due, vec![98_000]);
+        floors.found(&floors.start(), 7, at(100_250), &outlook(None, None));
+        assert_eq!(floors.start().due, vec![100_250], "until the next one");
     }
 
     #[tokio::test]
-    async fn a_bell_for_something_older_forgets_the_place_also_for_a_look_under_way() {
+    async fn a_bell_for_something_older_takes_the_place_back_also_for_a_look_under_way() {
         let floors = Floors::default();
         let start = floors.start();
+        floors.found(&start, 7, at(100_000), &outlook(None, Some(160_000)));
+        floors.rung_here(at(101_000));
+        assert_eq!(floors.due(7, None), 100_000, "what is due now is seen anyway");
+        floors.rung_here(at(10_000));
+        assert_eq!(floors.due(7, None), 10_000);
         floors.found(&start, 7, at(100_000), &outlook(None, None));
-        floors.rung(at(99_000));
-        assert_eq!(floors.due(7, None), 98_000, "what is due now is seen anyway");
-        floors.rung(at(10_000));
-        assert_eq!(floors.due(7, None), FIRST);
-        floors.found(&start, 7, at(100_000), &outlook(None, None));
-        assert_eq!(floors.due(7, None), FIRST, "that look had begun before");
+        let next = floors.start();
+        assert_eq!((next.due, next.lease), (vec![10_000], vec![160_000]), "that look had begun before");
+        floors.rung(at(120_000));
+        assert_eq!(floors.start().lease, vec![120_000], "another process may have given a lease until then");
     }
 
     #[tokio::test]
@@ -209,14 +274,14 @@ mod tests {
             ..outlook(Some(99_000), None)
         };
         floors.found(&floors.start(), 7, at(100_000), &held(Some(1_000)));
-        assert_eq!((floors.due(7, None), floors.due(7, Some(source))), (98_000, 1_000));
+        assert_eq!((floors.due(7, None), floors.due(7, Some(source))), (99_000, 1_000));
         assert_eq!(floors.due(7, Some(SourceId(4))), FIRST, "nothing is known of another one");
         let start = floors.start();
         assert_eq!(start.governed(), r#"{"7.3":1000}"#);
         floors.found(&start, 7, at(101_000), &held(None));
-        assert_eq!(floors.due(7, Some(source)), 99_000, "none of its lanes was left");
-        floors.rung(at(98_500));
-        assert_eq!(floors.due(7, Some(source)), FIRST, "a bell for one of its lanes forgets the place");
+        assert_eq!(floors.due(7, Some(source)), 101_000, "none of its lanes was left");
+        floors.rung_here(at(98_500));
+        assert_eq!(floors.due(7, Some(source)), 98_500, "a bell for one of its lanes takes the place back");
     }
 
     #[tokio::test]
@@ -224,8 +289,24 @@ mod tests {
         let floors = Floors::default();
         let start = floors.start();
         floors.found(&start, 7, at(100_000), &outlook(None, Some(160_000)));
-        floors.leased(7, at(101_000));
+        let under_way = floors.start();
+        floors.leased(7, at(101_000), at(130_000));
         assert_eq!(floors.start().lease, vec![101_000]);
+        floors.found(&under_way, 7, at(100_001), &outlook(None, Some(160_000)));
+        assert_eq!(floors.start().lease, vec![101_000], "that look had begun before");
+    }
+
+    #[tokio::test]
+    async fn while_no_lease_is_alive_a_look_begins_behind_all_that_this_process_has_given() {
+        let floors = Floors::default();
+        floors.found(&floors.start(), 7, at(100_000), &outlook(None, None));
+        floors.leased(7, at(130_000), at(130_001));
+        let under_way = floors.start();
+        floors.leased(7, at(130_002), at(130_003));
+        floors.found(&under_way, 7, at(100_010), &outlook(None, None));
+        assert_eq!(floors.start().lease, vec![130_001], "a lease that was given meanwhile is not passed over");
+        floors.found(&floors.start(), 7, at(100_020), &outlook(None, None));
+        assert_eq!(floors.start().lease, vec![130_003]);
     }
 
     #[tokio::test(start_paused = true)]

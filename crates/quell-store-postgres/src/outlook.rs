@@ -37,7 +37,9 @@ static OUTLOOK: Sql = Sql {
                              AND due_at >= coalesce(f.due, -9223372036854775808)
                            ORDER BY due_at LIMIT 1)
                    FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
-             (SELECT lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
+             (SELECT lease_at FROM quell.lease
+              WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
+                AND lease_at >= coalesce(f.lease, -9223372036854775808)
               ORDER BY lease_at LIMIT 1),
              (SELECT lease_at FROM quell.lease
               WHERE queue_id = q.id AND lease_at > greatest(m.clock + m.test_offset, f.lease - 1)

@@ -62,16 +62,22 @@ impl Bell {
 
     /// Something may be due at this moment, here and elsewhere.
     pub(crate) fn ring(&self, at: Timestamp) {
-        self.hear(at);
+        self.floors.rung_here(at);
+        self.wake_before(at);
         let mut untold = self.untold.lock().expect("no panic happens while it is locked");
         *untold = Some(untold.map_or(at, |earlier| earlier.min(at)));
         drop(untold);
         self.tell.notify_one();
     }
 
-    /// The same for this process alone.
+    /// Another process said so.
     fn hear(&self, at: Timestamp) {
         self.floors.rung(at);
+        self.wake_before(at);
+    }
+
+    /// Wakes the sleepers of this process, unless they look before this moment anyway.
+    fn wake_before(&self, at: Timestamp) {
         let mut known = self.known.lock().expect("no panic happens while it is locked");
         if known.until.is_some_and(|until| until <= at) {
             known.passed_over = Some(known.passed_over.map_or(at, |earlier| earlier.min(at)));
