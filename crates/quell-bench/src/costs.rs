@@ -262,7 +262,7 @@ impl Bench<'_> {
     async fn append(&mut self, events: usize, burst: usize, bytes: usize) -> anyhow::Result<usize> {
         let each = (events / burst / CALLERS).max(1);
         let bursts = each * CALLERS;
-        let payload = Payload::of(&serde_json::Value::String("x".repeat(bytes - 2)));
+        let payload = Payload::of(&serde_json::Value::String(text(bytes - 2)));
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {
             let (engine, payload) = (self.engine.clone(), payload.clone());
@@ -347,6 +347,17 @@ impl Bench<'_> {
     }
 }
 
+/// Letters that no store makes smaller: PostgreSQL compresses what is large, and a text of one letter would cost it nothing.
+fn text(letters: usize) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut state = 1_u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(ALPHABET[(state >> 58) as usize])
+    };
+    (0..letters).map(|_| letter()).collect()
+}
+
 /// Microseconds of processors that a process has used.
 fn of_process(process: &str) -> anyhow::Result<f64> {
     ticks(&format!("/proc/{process}/stat")).map(|(_, us)| us)
@@ -405,6 +416,13 @@ mod tests {
         assert_eq!((costs["log_burst_bytes"], costs["log_event_bytes"]), (350.0, 50.0));
         assert!((costs["log_kilobyte_bytes"] - 1_000.0).abs() < 1e-9, "{costs:?}");
         assert!((costs["quell_kilobyte_us"] - 30.0 / 9.89).abs() < 1e-9, "{costs:?}");
+    }
+
+    #[test]
+    fn a_payload_has_its_size_and_all_letters() {
+        let text = text(LARGE);
+        assert_eq!(text.len(), LARGE);
+        assert_eq!(text.chars().collect::<std::collections::BTreeSet<_>>().len(), 64);
     }
 
     #[test]
