@@ -43,58 +43,58 @@ pub(crate) struct CapacityArgs {
     #[arg(long, conflicts_with = "script")]
     pub(crate) capacity: bool,
     /// Events of one minute; may be repeated
-    #[arg(long, value_name = "N", default_values_t = [10_000.0, 1_000_000.0, 100_000_000.0], requires = "capacity")]
+    #[arg(long, value_name = "N", default_values_t = [10_000.0, 1_000_000.0, 100_000_000.0], conflicts_with = "script")]
     events_per_minute: Vec<f64>,
     /// Bytes of one payload
-    #[arg(long, value_name = "BYTES", default_value_t = 1_000, requires = "capacity")]
+    #[arg(long, value_name = "BYTES", default_value_t = 1_000, conflicts_with = "script")]
     payload: u32,
     /// Events of one burst, which become one run
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "capacity", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "script", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     burst: u32,
     /// From one event of a burst to the next
-    #[arg(long, value_name = "DURATION", default_value = "200ms", requires = "capacity", value_parser = DurationText::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "200ms", conflicts_with = "script", value_parser = DurationText::parse)]
     gap: Duration,
     /// The quiet period that ends a burst
-    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "capacity", value_parser = DurationText::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", conflicts_with = "script", value_parser = DurationText::parse)]
     quiet: Duration,
     /// How long a handler takes
-    #[arg(long, value_name = "DURATION", default_value = "200ms", requires = "capacity", value_parser = DurationText::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "200ms", conflicts_with = "script", value_parser = DurationText::parse)]
     handler_time: Duration,
     /// The share of its time that a handler uses a core, 0 to 1; the rest it waits for others
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "capacity")]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, conflicts_with = "script")]
     handler_cpu: f64,
     /// The kind of store
-    #[arg(long, value_name = "KIND", value_enum, default_value = "sqlite", requires = "capacity")]
+    #[arg(long, value_name = "KIND", value_enum, default_value = "sqlite", conflicts_with = "script")]
     kind: Store,
     /// Cores of each machine
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "capacity", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "script", value_parser = clap::value_parser!(u16).range(1..=1024))]
     cores: u16,
     /// Handlers that run at once in one worker process
-    #[arg(long, value_name = "N", default_value_t = 16, requires = "capacity", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 16, conflicts_with = "script", value_parser = clap::value_parser!(u16).range(1..))]
     slots: u16,
     /// The share of its time that anything may work
-    #[arg(long, value_name = "SHARE", default_value_t = 0.7, requires = "capacity")]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.7, conflicts_with = "script")]
     busy: f64,
     /// How late 99 of 100 runs may begin after their window is over
-    #[arg(long, value_name = "DURATION", default_value = "250ms", requires = "capacity", value_parser = DurationText::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "250ms", conflicts_with = "script", value_parser = DurationText::parse)]
     late: Duration,
     /// Days that finished runs are kept
-    #[arg(long, value_name = "DAYS", default_value_t = 7.0, requires = "capacity")]
+    #[arg(long, value_name = "DAYS", default_value_t = 7.0, conflicts_with = "script")]
     retention_days: f64,
     /// Megabytes a second that the disk of one database writes: an assumption
-    #[arg(long, value_name = "MB", default_value_t = 500.0, requires = "capacity")]
+    #[arg(long, value_name = "MB", default_value_t = 500.0, conflicts_with = "script")]
     disk_speed: f64,
     /// Gigabits a second that the network of one machine carries: an assumption
-    #[arg(long, value_name = "GBIT", default_value_t = 10.0, requires = "capacity")]
+    #[arg(long, value_name = "GBIT", default_value_t = 10.0, conflicts_with = "script")]
     network_speed: f64,
     /// What a core costs for an hour: your price, this one is an example
-    #[arg(long, value_name = "MONEY", default_value_t = 0.05, requires = "capacity")]
+    #[arg(long, value_name = "MONEY", default_value_t = 0.05, conflicts_with = "script")]
     core_hour: f64,
     /// What a gigabyte of disk costs for a month: your price, this one is an example
-    #[arg(long, value_name = "MONEY", default_value_t = 0.10, requires = "capacity")]
+    #[arg(long, value_name = "MONEY", default_value_t = 0.10, conflicts_with = "script")]
     gigabyte_month: f64,
     /// A cost in place of the measured one, as `store_append_event_us=12`; may be repeated
-    #[arg(long = "cost", value_name = "NAME=VALUE", requires = "capacity", value_parser = pair)]
+    #[arg(long = "cost", value_name = "NAME=VALUE", conflicts_with = "script", value_parser = pair)]
     costs: Vec<(String, f64)>,
 }
 

@@ -17,6 +17,9 @@ const COUNTS: &str = include_str!("../../../../../quell-bench/counts.toml");
 
 #[derive(Parser)]
 struct Line {
+    /// The flags conflict with it, so it has to be there.
+    #[arg(id = "script")]
+    _script: Option<String>,
     #[command(flatten)]
     capacity: CapacityArgs,
 }
