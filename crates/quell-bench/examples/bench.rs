@@ -1,5 +1,5 @@
 //! Runs the workloads without the command line around them: `cargo run --release -p quell-bench --example bench`, with
-//! `--store URL` for a server, `--curves FOLDER` for pictures of what grows (SVG), and names of workloads.
+//! `--store URL` for a server, `--plot FOLDER` and `--write-costs FILE` as `quell bench` has them, and names of workloads.
 
 use std::future::pending;
 use std::path::Path;
@@ -16,7 +16,7 @@ async fn main() -> anyhow::Result<()> {
         Some(url) => Place::of(&url)?,
         None => Place::Folder(std::env::current_dir()?),
     };
-    let pictures = flag(&mut arguments, "--curves");
+    let (pictures, costs) = (flag(&mut arguments, "--plot"), flag(&mut arguments, "--write-costs"));
     let worker = Some(Program { path: std::env::current_exe()?, args: vec!["worker".to_owned()] });
     let options = Options { place, workloads: arguments, sizes: Sizes::default(), worker, server: None };
     let measured = quell_bench::run(&options, pending(), |what| eprintln!("{what}")).await?;
@@ -26,6 +26,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if let Some(folder) = pictures {
         quell_bench::write_curves(Path::new(&folder), &measured)?;
+    }
+    if let Some(file) = costs {
+        quell_bench::costs::write(Path::new(&file), &measured)?;
     }
     Ok(())
 }

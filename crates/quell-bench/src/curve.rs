@@ -1,9 +1,9 @@
-//! Curves: a series of figures as a small picture (SVG), for pages that are read in the repository.
+//! Curves: series of figures as small pictures (SVG), for pages that are read in the repository.
 //!
-//! What grows goes to the right, by its logarithm; the figure goes up, from zero. Pictures carry no colours of a page: they are
-//! readable on a light and on a dark one.
+//! Each workload is one picture, with a panel for each of its figures one below the other: throughput, latency, memory. What grows
+//! goes to the right, by its logarithm; the figure goes up, from zero. Pictures carry no colours of a page: they are readable on a
+//! light and on a dark one.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -12,32 +12,74 @@ use anyhow::Context;
 use crate::{Figure, Measured, grouped};
 
 const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 200.0;
+/// Of one panel.
+const HEIGHT: f64 = 180.0;
 /// Room for the words on the left, above, on the right and below.
 const LEFT: f64 = 70.0;
 const TOP: f64 = 34.0;
 const RIGHT: f64 = 24.0;
 const BELOW: f64 = 30.0;
 
-/// A picture for each workload whose figures have a size: its name, and the picture of its first unit of throughput.
+/// One curve: what its figures have in common, and each as its size and its value.
+struct Series<'f> {
+    what: String,
+    unit: &'f str,
+    points: Vec<(f64, f64)>,
+}
+
+/// A picture for each workload whose figures have a size: its name, and the picture.
 pub fn curves(figures: &[Figure]) -> Vec<(String, String)> {
-    let mut series: BTreeMap<&str, Vec<&Figure>> = BTreeMap::new();
-    for figure in figures.iter().filter(|figure| figure.at.is_some()) {
-        series.entry(figure.workload).or_default().push(figure);
-    }
-    let drawn = series.into_iter().filter_map(|(name, figures)| {
-        let unit = figures.first()?.unit;
-        let what = figures.first()?.what.split([',', '0', '1']).next()?.trim().to_owned();
-        let begins = |figure: &&&Figure| figure.unit == unit && figure.what.starts_with(&what);
-        let points: Vec<(f64, f64)> =
-            figures.iter().filter(begins).filter_map(|figure| Some((figure.at?, figure.value))).collect();
-        Some((name.to_owned(), draw(&format!("{name}: {what}, {unit}"), &points)?))
+    let mut names: Vec<&str> =
+        figures.iter().filter(|figure| figure.at.is_some()).map(|figure| figure.workload).collect();
+    names.dedup();
+    let drawn = names.into_iter().filter_map(|name| {
+        let of_name: Vec<&Figure> = figures.iter().filter(|figure| figure.workload == name).collect();
+        Some((name.to_owned(), picture(name, &series(&of_name))?))
     });
     drawn.collect()
 }
 
+/// Figures whose names differ only from their size on belong together, in the order in which they first appear.
+fn series<'f>(figures: &[&'f Figure]) -> Vec<Series<'f>> {
+    let mut all: Vec<Series<'_>> = Vec::new();
+    for figure in figures {
+        let Some(size) = figure.at else { continue };
+        let size_text = grouped(size);
+        let before = figure.what.rsplit_once(&size_text).map_or(figure.what.as_str(), |(before, _)| before);
+        let point = (size, figure.value);
+        match all.iter_mut().find(|series| series.what == before && series.unit == figure.unit) {
+            Some(series) => series.points.push(point),
+            None => all.push(Series { what: before.to_owned(), unit: figure.unit, points: vec![point] }),
+        }
+    }
+    all
+}
+
+/// The panels one below the other; nothing when none of them has a curve.
+fn picture(name: &str, series: &[Series<'_>]) -> Option<String> {
+    let panels: Vec<String> = series
+        .iter()
+        .filter_map(|series| draw(&format!("{}…, {}", series.what, series.unit), &series.points))
+        .collect();
+    if panels.is_empty() {
+        return None;
+    }
+    let height = HEIGHT * panels.len() as f64;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+         font-size=\"11\" fill=\"#777\">\n<title>{name}</title>\n"
+    );
+    for (n, panel) in panels.iter().enumerate() {
+        let down = HEIGHT * n as f64;
+        writeln!(svg, "<g transform=\"translate(0 {down})\">\n{panel}</g>").ok()?;
+    }
+    svg.push_str("</svg>\n");
+    Some(svg)
+}
+
 /// Writes them into a folder, each by the name of its series and of the store.
 pub fn write_curves(folder: &Path, measured: &Measured) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     for (name, picture) in curves(&measured.figures) {
         let file = folder.join(format!("{name}-{}.svg", measured.kind.name().to_lowercase()));
         std::fs::write(&file, picture).with_context(|| format!("{} cannot be written", file.display()))?;
@@ -45,7 +87,7 @@ pub fn write_curves(folder: &Path, measured: &Measured) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing for less than two points.
+/// One panel; nothing for less than two points.
 fn draw(title: &str, points: &[(f64, f64)]) -> Option<String> {
     // Nothing of what grows has no logarithm; it stands where one of it would.
     let right = |size: f64| size.max(1.0).log10();
@@ -56,12 +98,9 @@ fn draw(title: &str, points: &[(f64, f64)]) -> Option<String> {
     }
     let x = |size: f64| LEFT + (right(size) - first) / (last - first) * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| HEIGHT - BELOW - value / most * (HEIGHT - TOP - BELOW);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"11\" fill=\"#777\">\n<text x=\"{LEFT}\" y=\"18\" font-size=\"13\">{title}</text>\n"
-    );
+    let mut svg = format!("<text x=\"{LEFT}\" y=\"18\" font-size=\"13\">{title}</text>\n");
     for share in [0.0, 0.5, 1.0] {
-        let (height, value) = (y(most * share), grouped((most * share).round()));
+        let (height, value) = (y(most * share), label(most * share, most));
         writeln!(
             svg,
             "<path d=\"M{LEFT} {height:.1}H{:.1}\" stroke=\"#777\" stroke-opacity=\".35\"/>\
@@ -93,8 +132,12 @@ fn draw(title: &str, points: &[(f64, f64)]) -> Option<String> {
         )
         .ok()?;
     }
-    svg.push_str("</svg>\n");
     Some(svg)
+}
+
+/// Whole numbers, and one decimal where these would all be the same.
+fn label(value: f64, most: f64) -> String {
+    if most < 10.0 { format!("{value:.1}") } else { grouped(value.round()) }
 }
 
 #[cfg(test)]
@@ -102,23 +145,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_is_one_picture_of_its_first_figure() {
+    fn a_workload_is_one_picture_with_a_panel_for_each_of_its_figures() {
         let mut figures = Vec::new();
         for (size, rate) in [(1_000, 30_000.0), (10_000, 28_000.0), (1_000_000, 27_000.0)] {
-            let what = format!("append, claim beside {size} lanes");
-            figures.push(Figure::new("growth-lanes", what, rate, "lanes/s").at(size));
-            figures.push(Figure::new("growth-lanes", "start latency p99", 1.0, "ms").at(size));
+            let what = |what: &str| format!("{what} beside {} lanes", grouped(size as f64));
+            figures.push(Figure::new("growth-lanes", what("append, claim"), rate, "lanes/s").at(size));
+            figures.push(Figure::new("growth-lanes", what("start latency p99"), 2.5, "ms").at(size));
         }
         figures.push(Figure::new("jobs", "drain", 1.0, "lanes/s"));
         let drawn = curves(&figures);
         assert_eq!(drawn.len(), 1);
         let (name, svg) = &drawn[0];
         assert_eq!(name, "growth-lanes");
-        assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
-        assert!(
-            svg.contains(">30,000<") && svg.contains(">1,000,000<") && svg.contains("append, lanes/s"),
-            "{svg}"
-        );
+        assert_eq!((svg.matches("<g ").count(), svg.matches("<circle").count()), (2, 6), "{svg}");
+        for text in [">30,000<", ">1,000,000<", ">append, claim beside …, lanes/s<", ">2.5<"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
     }
 
     #[test]

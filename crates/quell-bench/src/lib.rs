@@ -21,6 +21,7 @@
 //! | `hook` | SQLite: one hook event of a coding agent as a process, against a minimal process; with the database locked |
 //! | `ingest` | SQLite: a transcript of 100 MB read and indexed, and the same again with one new line |
 //! | `chat` | bursts of webhooks from many customers into a server with a chat: one reply each, in order; times and memory |
+//! | `costs` | what an event and a run take of processors, log, disk and network, in Quell and in the store (`costs.rs`) |
 //! | `growth` | the same work while lanes, their events, payloads, workers or the history grow (`growth.rs`) |
 //! | `bloat` | PostgreSQL: dead rows and sizes after many cycles on the same keys |
 //!
@@ -39,6 +40,7 @@ mod bloat;
 mod burst;
 mod chat;
 mod compare;
+pub mod costs;
 mod curve;
 mod dashboard;
 mod growth;
@@ -57,6 +59,7 @@ mod start;
 mod targets;
 pub mod verbs;
 mod waiting;
+mod wire;
 
 pub use compare::compare;
 pub use curve::{curves, write_curves};
@@ -122,6 +125,8 @@ pub struct Sizes {
     pub growth_events: usize,
     /// Runs that have ended, at the end of `growth-history`.
     pub history: usize,
+    /// Events of each step of `costs`.
+    pub costs: usize,
 }
 
 impl Default for Sizes {
@@ -150,11 +155,12 @@ impl Default for Sizes {
             hot_rate: 5_000,
             growth_events: 50_000,
             history: 1_000_000,
+            costs: 50_000,
         }
     }
 }
 
-pub const WORKLOADS: [&str; 21] = [
+pub const WORKLOADS: [&str; 22] = [
     "jobs",
     "keyed",
     "burst",
@@ -171,6 +177,7 @@ pub const WORKLOADS: [&str; 21] = [
     "chat",
     "held",
     "bloat",
+    "costs",
     "growth-lanes",
     "growth-sizes",
     "growth-payloads",
@@ -315,6 +322,9 @@ fn left_out(name: &str, options: &Options) -> Option<String> {
             Some("there is no program to start as a hook".to_owned())
         }
         "hot" if options.workloads.is_empty() => Some(ASKED_FOR.to_owned()),
+        "costs" if options.workloads.is_empty() => {
+            Some("it needs a server on this machine and is measured when it is asked for by name".to_owned())
+        }
         name if growth::SERIES.contains(&name) && options.workloads.is_empty() => Some(ASKED_FOR.to_owned()),
         "processes" | "growth-workers" if options.worker.is_none() => {
             Some("there is no program to start as a worker".to_owned())
@@ -404,6 +414,10 @@ async fn workload(
         "bloat" => {
             tell(&format!("bloat: {} cycles of {} lanes", n(sizes.bloat_cycles), n(sizes.bloat_lanes)));
             bloat::run(fresh, sizes).await
+        }
+        "costs" => {
+            tell(&format!("costs: {} events in bursts of one and of twenty", n(sizes.costs)));
+            costs::run(fresh, sizes).await
         }
         series if growth::SERIES.contains(&series) => {
             tell(&format!("{series}: the same work while it grows"));

@@ -38,6 +38,7 @@ fn tiny() -> Sizes {
         hot_rate: 500,
         growth_events: 1_280,
         history: 600,
+        costs: 1_280,
     }
 }
 
@@ -104,7 +105,7 @@ async fn a_hot_key_and_growth_are_measured_when_they_are_asked_for() {
         Place::of(&postgres_url()).unwrap(),
         Place::of(&redis_url()).unwrap(),
     ] {
-        let options = options(place, &["hot", "growth"]);
+        let options = options(place, &["hot", "growth", "costs"]);
         let measured = quell_bench::run(&options, pending(), |_| {}).await.unwrap();
         let of = |what: &str| {
             let found = measured.figures.iter().find(|figure| figure.what == what);
@@ -115,6 +116,8 @@ async fn a_hot_key_and_growth_are_measured_when_they_are_asked_for() {
         assert!(of("hot key: events of one run") >= 2.0, "{measured:?}");
         assert!(of("other keys beside a hot lane that is emptied: handled") > 0.0);
         assert!(of("claim and settle, lanes of 1,000") > 0.0);
+        assert!(of("log_burst_bytes") + of("log_event_bytes") > 0.0, "{measured:?}");
+        assert!(of("append_ms") > 0.0, "{measured:?}");
         let sizes: Vec<f64> = measured.figures.iter().filter_map(|figure| figure.at).collect();
         assert!(sizes.contains(&1_500.0) && sizes.contains(&600.0), "{sizes:?}");
         assert!(quell_bench::curves(&measured.figures).iter().any(|(name, _)| name == "growth-lanes"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use quell_bench::{Figure, Options, Place, Program, Sizes, WORKLOADS};
+use quell_bench::{Figure, GROWTH, Options, Place, Program, Sizes, WORKLOADS};
 
 use crate::args::{Form, Global};
 use crate::failure::{self, Failure};
@@ -17,8 +17,8 @@ use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; all of it when left out
-    #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(WORKLOADS))]
+    /// What to measure; all but `hot`, `growth` and `costs` when left out
+    #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(WORKLOADS.iter().chain([&GROWTH])))]
     workloads: Vec<String>,
     /// Only the workload `http`: append through a server
     #[arg(long, conflicts_with = "workloads")]
@@ -29,10 +29,10 @@ pub(crate) struct BenchArgs {
     /// Events of the workload `jobs`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().jobs)]
     jobs: usize,
-    /// Lanes that wait in the workloads `waiting` and `dashboard`, and (up to 100,000) in `http`
+    /// Lanes that wait at the end of the workloads `waiting` and `growth-lanes`, in `dashboard` and (up to 100,000) in `http`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().waiting)]
     waiting: usize,
-    /// Lanes that each number of processes drains in the workload `processes`
+    /// Lanes that each number of processes drains in the workloads `processes` and `growth-workers`
     #[arg(long, value_name = "N", default_value_t = Sizes::default().process_lanes)]
     process_lanes: usize,
     /// How long the other session of the workload `held` keeps its transaction open
@@ -44,6 +44,30 @@ pub(crate) struct BenchArgs {
     /// How long the workload `siege` measures alone, and again beside those who mean harm
     #[arg(long, value_name = "N", default_value_t = Sizes::default().siege.as_secs())]
     siege_seconds: u64,
+    /// Lanes of the workload `timer`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().timers)]
+    timers: usize,
+    /// How long the key of the workload `hot` is hot
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().hot.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    hot_seconds: u64,
+    /// Events a second of that key
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().hot_rate)]
+    hot_rate: usize,
+    /// Events of each step of the workload `growth-sizes`; `growth-payloads` takes half of them
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().growth_events)]
+    growth_events: usize,
+    /// Runs that have ended, at the end of the workload `growth-history`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().history)]
+    history: usize,
+    /// Write pictures (SVG) of what grows into this folder, one for each series of `growth`
+    #[arg(long, value_name = "FOLDER")]
+    plot: Option<PathBuf>,
+    /// Events of each step of the workload `costs`
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().costs)]
+    costs_events: usize,
+    /// Write what the workload `costs` measured into this file, in place of what it says of this store
+    #[arg(long, value_name = "FILE")]
+    write_costs: Option<PathBuf>,
     #[command(flatten)]
     form: Form,
 }
@@ -66,6 +90,12 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
             customers: args.customers,
             siege: Duration::from_secs(args.siege_seconds),
             held: Duration::from_secs(args.held_seconds),
+            timers: args.timers,
+            hot: Duration::from_secs(args.hot_seconds),
+            hot_rate: args.hot_rate,
+            growth_events: args.growth_events,
+            history: args.history,
+            costs: args.costs_events,
             ..Sizes::default()
         },
         worker: Some(Program { path: std::env::current_exe()?, args: vec!["bench-worker".to_owned()] }),
@@ -79,6 +109,14 @@ pub(crate) async fn run(args: &BenchArgs, global: &Global) -> Result<u8, Failure
         return Ok(stop.exit_code());
     }
     let measured = measured.map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
+    if let Some(folder) = &args.plot {
+        let written = quell_bench::write_curves(folder, &measured);
+        written.map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
+    }
+    if let Some(file) = &args.write_costs {
+        let written = quell_bench::costs::write(file, &measured);
+        written.map_err(|error| Failure::new(failure::FAILED, format!("{error:#}")))?;
+    }
     if args.form.json {
         let (store, conditions, items) = (measured.kind, &measured.conditions, &measured.figures);
         output::json(

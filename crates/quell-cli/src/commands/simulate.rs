@@ -1,13 +1,15 @@
 //! `quell simulate`: what would happen, when and why, by the settings of quell.toml and a script of arrivals and failures.
 //!
 //! The shipped engine and worker run under a virtual clock (`quell::testing`) over a store in memory; handlers do what the script
-//! says. Nothing is sent, started or stored, and no store is opened.
+//! says. Nothing is sent, started or stored, and no store is opened. With `--capacity` there is no script, and what is simulated is
+//! how many machines a load needs (`capacity.rs`).
 
+mod capacity;
 mod handler;
 mod report;
 mod script;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use crate::context;
 use crate::failure::{self, Failure};
 use crate::output::{self, Columns, cell};
 use crate::times;
+use capacity::CapacityArgs;
 use handler::Habits;
 use report::{Line, Summary, show, show_ms};
 use script::{Action, Place, Script, ScriptError, SourceHand, Step};
@@ -44,18 +47,21 @@ const ACTOR: &str = "script";
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
     /// The script, or - for standard input
-    #[arg(value_name = "SCRIPT")]
-    script: PathBuf,
-    /// Another draw of everything that is left to chance: the jitter of backoffs, `fails 20%`, `takes 1s..3s`
+    #[arg(value_name = "SCRIPT", required_unless_present = "capacity")]
+    script: Option<PathBuf>,
+    /// Another draw of everything that is left to chance: the jitter of backoffs, `fails 20%`, `takes 1s..3s`, arrivals
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
     form: Form,
+    #[command(flatten)]
+    capacity: CapacityArgs,
 }
 
 pub(crate) async fn run(args: SimulateArgs, global: &Global) -> Result<u8, Failure> {
-    let name = args.script.display().to_string();
-    let text = read(&args)?;
+    let Some(file) = &args.script else { return capacity::run(&args.capacity, args.seed, args.form.json) };
+    let name = file.display().to_string();
+    let text = read(file)?;
     let script = Script::parse(&text).map_err(|error| of(&name, error))?;
     let mut settings = context::load(global, Flags::default())?.settings;
     name_queues(&mut settings, &script).map_err(|error| of(&name, error))?;
@@ -74,15 +80,15 @@ pub(crate) async fn run(args: SimulateArgs, global: &Global) -> Result<u8, Failu
     Ok(0)
 }
 
-fn read(args: &SimulateArgs) -> Result<String, Failure> {
+fn read(script: &Path) -> Result<String, Failure> {
     use std::io::Read;
     let mut text = String::new();
-    let read = match args.script.to_str() {
+    let read = match script.to_str() {
         Some("-") => std::io::stdin().lock().take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text),
-        _ => std::fs::File::open(&args.script)
+        _ => std::fs::File::open(script)
             .and_then(|file| file.take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text)),
     };
-    let name = args.script.display();
+    let name = script.display();
     read.map_err(|error| {
         Failure::new(failure::USAGE, format!("the script {name} cannot be read: {error}"))
             .help("`quell help simulate` shows one")

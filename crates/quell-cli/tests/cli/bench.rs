@@ -78,3 +78,19 @@ fn two_thousand_slow_heads_and_a_hundred_senders_of_bombs_keep_nobody_from_sendi
     let most = items.iter().find(|item| item["what"] == "memory of the server, at the most").unwrap();
     assert!(most["value"].as_f64().unwrap() < 1_000.0, "{figures}");
 }
+
+#[test]
+fn a_hot_key_and_what_grows_are_measured_when_they_are_named_and_drawn() {
+    let folder = Folder::new();
+    let short = ["--hot-seconds", "1", "--hot-rate", "200", "--waiting", "1100", "--history", "300"];
+    let small = ["--growth-events", "1280", "--process-lanes", "100", "--plot", "pictures"];
+    let figures = folder.json(&[&["bench", "hot", "growth"], &short[..], &small[..]].concat());
+    let items = figures["items"].as_array().unwrap();
+    let of = |workload: &str| items.iter().filter(|item| item["workload"] == workload).count();
+    for name in ["hot", "growth-lanes", "growth-sizes", "growth-payloads", "growth-workers", "growth-history"]
+    {
+        assert!(of(name) > 1, "{name}: {figures}");
+    }
+    let picture = std::fs::read_to_string(folder.path("pictures/growth-lanes-sqlite.svg")).unwrap();
+    assert!(picture.contains("start latency p99 beside …, ms"), "{picture}");
+}

@@ -140,3 +140,36 @@ fn a_mistake_in_a_script_is_named_with_its_line() {
     }
     with_script("").quell(&["simulate", "b.sim"]).exits(2).complains("the script b.sim cannot be read");
 }
+
+#[test]
+fn a_load_is_planned_without_a_store_and_the_same_seed_plans_the_same() {
+    let folder = Folder::new();
+    let ask = |events: &str, more: &[&str]| {
+        let command = ["simulate", "--capacity", "--kind", "postgres", "--events-per-minute", events];
+        folder.json(&[&command[..], more].concat())["items"][0]["plan"].clone()
+    };
+    let one = ask("2e8", &[]);
+    assert_eq!(one, ask("2e8", &[]));
+    assert_ne!(one["late_p99_ms"], ask("2e8", &["--seed", "5"])["late_p99_ms"]);
+    let databases = |plan: &Value| plan["databases"].as_f64().unwrap();
+    let half = ask("1e8", &[]);
+    assert!((1.9..=2.1).contains(&(databases(&one) / databases(&half))), "{one} {half}");
+    let dear = ask("2e8", &["--cost", "store_append_event_us=10000"]);
+    assert!(databases(&dear) > 10.0 * databases(&one), "{dear}");
+    let shown = folder.quell(&["simulate", "--capacity"]).ok();
+    shown.says("EVENTS A MINUTE").says("100,000,000").says("databases").says("the next limit");
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused() {
+    let folder = Folder::new();
+    folder.quell(&["simulate"]).exits(2).complains("SCRIPT");
+    folder.quell(&["simulate", "a.sim", "--capacity"]).exits(2).complains("cannot be used with");
+    folder.quell(&["simulate", "a.sim", "--burst", "5"]).exits(2).complains("cannot be used with");
+    folder
+        .quell(&["simulate", "--capacity", "--cost", "money=1"])
+        .exits(2)
+        .complains("store_append_event_us");
+    folder.quell(&["simulate", "--capacity", "--events-per-minute", "0"]).exits(2).complains("more than 0");
+    folder.quell(&["simulate", "--capacity", "--busy", "2"]).exits(2).complains("share of the time");
+}
