@@ -16,6 +16,7 @@ use quell_core::source::{SourceFault, SourceReport, SourceVerdict};
 use quell_core::store::*;
 use quell_core::window::WindowPolicy;
 use quell_sim::Subject;
+use quell_store_many::Whole;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
@@ -66,7 +67,7 @@ pub(crate) enum Mistake {
 
 pub(crate) struct Mutant {
     mistake: Mistake,
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
     memory: Mutex<Memory>,
 }
 
@@ -83,7 +84,7 @@ struct Memory {
 
 impl Mutant {
     pub(crate) fn new(mistake: Mistake, clock: Arc<dyn Clock>) -> Self {
-        Mutant { mistake, inner: MemoryStore::new(clock), memory: Mutex::default() }
+        Mutant { mistake, inner: Arc::new(MemoryStore::new(clock)), memory: Mutex::default() }
     }
 
     fn is(&self, mistake: Mistake) -> bool {
@@ -117,6 +118,10 @@ impl Subject for Mutant {
         if self.is(Mistake::NoEpoch) {
             self.memory().epoch += quell_core::limits::EPOCH_JUMP;
         }
+    }
+
+    fn whole(self: Arc<Self>) -> Arc<dyn Whole> {
+        self.inner.clone()
     }
 }
 
