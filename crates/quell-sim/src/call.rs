@@ -127,15 +127,14 @@ impl Request {
 
 impl Reply {
     /// What the answer to an append says of one part of it: of the events at these places of the request. The parts are stored one
-    /// after the other, so what refused the first one is no reason for the others, which were not even asked. Of a request that was
-    /// refused in the middle nothing is known: one part of it is stored, as the answer says, and another is not.
+    /// after the other, so what refused the first one is no reason for the others, which were not even asked.
     pub(crate) fn of_part(&self, nth: usize, places: &[usize]) -> Reply {
         match self {
             Reply::Append(Ok(Appended { receipts })) => {
                 let receipts = places.iter().filter_map(|place| receipts.get(*place).cloned()).collect();
                 Reply::Append(Ok(Appended { receipts }))
             }
-            Reply::Append(Err(error)) if !error.is_unknown() && !self.is_partly_done() => {
+            Reply::Append(Err(error)) if !error.is_unknown() => {
                 let unasked = || StoreError::unavailable("another part was refused");
                 Reply::Append(Err(if nth == 0 { error.clone() } else { unasked() }))
             }
@@ -143,9 +142,10 @@ impl Reply {
         }
     }
 
-    /// Refused by one database after another had stored its part: the answer has to say so.
+    /// Refused by one database for good after another had done its part. The answer has to say so: a caller who reads it knows no
+    /// more of the parts than one who was not answered.
     pub(crate) fn is_partly_done(&self) -> bool {
-        self.error().is_some_and(|error| error.detail.contains("are stored in other databases"))
+        self.error().is_some_and(|error| error.detail.contains("in other databases: "))
     }
 
     /// The same call, answered by nobody.

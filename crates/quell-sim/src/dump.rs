@@ -45,6 +45,7 @@ impl World {
         let aside: u64 = stats.iter().map(|s| s.totals.delayed).sum();
         for relay in stats.iter().filter(|s| is_relay(&s.queue)) {
             (0..relay.totals.succeeded).for_each(|_| self.seen.saw(Sight::Relayed));
+            (0..relay.totals.dead).for_each(|_| self.seen.saw(Sight::RelayRefused));
         }
         if self.seen.of(Sight::HandPutSchedule) > 0 {
             self.look_for_fires();

@@ -49,7 +49,7 @@ pub struct Shape {
     pub retention: Option<Duration>,
     /// Handlers apply their batches at a fenced resource.
     pub sink: bool,
-    /// At least one. The lanes are spread over all of them.
+    /// At least one. The lanes are spread over all of them. A failing plan is tried over fewer.
     pub databases: Vec<DatabaseShape>,
 }
 

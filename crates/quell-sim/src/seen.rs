@@ -55,6 +55,7 @@ sights! {
     StoredInPart "send: refused after a part was stored"
     Relayed "event relayed to another database"
     RelayedBySweep "event relayed by a sweep"
+    RelayRefused "relayed event refused where it goes to, and kept as dead"
     ClaimedNewer "claim under newer settings"
     ClaimedAcross "run of one version claimed again by the other"
     SendNewer "send: by the newer settings"

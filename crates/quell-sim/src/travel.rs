@@ -55,6 +55,7 @@ impl Call {
         let own = self.effects.iter().find(|effect| Some(effect.database) == told.database);
         let at = own.or(self.effects.first()).map_or(0, |effect| effect.at);
         let part = match reply {
+            _ if reply.is_partly_done() => Some(reply.lost()),
             _ if told.database.is_none() => None,
             Reply::Append(_) => Some(reply.of_part(nth, &told.events)),
             // What changed in one database may have been so in another.
@@ -209,7 +210,7 @@ impl World {
     pub(crate) fn answer(&mut self, id: usize) {
         self.open_calls -= 1;
         let reply = self.calls[id].reply.take().expect("an answer arrives once");
-        if reply.is_partly_done() {
+        if reply.is_partly_done() && matches!(reply, Reply::Append(_)) {
             self.seen.saw(Sight::StoredInPart);
         }
         let Call { who, process, .. } = self.calls[id];

@@ -1,6 +1,6 @@
 //! The world of a schedule: one queue of things to come, ordered by simulated time, ties broken by the seed.
 //!
-//! Every call to the store is three moments: it leaves (and is written down), it takes effect, its answer arrives. In
+//! Every call to the store is three moments: it leaves (and is written down), it takes effect, its answer arrives (`travel.rs`). In
 //! between anything may happen: the process dies, the answer is lost, somebody else is faster. Nothing here decides
 //! what a worker does; that is the shipped logic, performed in `node.rs`.
 
