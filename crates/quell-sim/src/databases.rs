@@ -303,7 +303,14 @@ impl World {
 
     fn hop_took_effect(&mut self, number: usize, hop: Hop) {
         let at = self.databases.clocks[hop.database].now().as_millis();
+        if let Some(several) = &self.databases.several {
+            several.wires.met().iter().for_each(|(number, lane)| self.recorder.meet(*number, lane));
+        }
         let call = &mut self.calls[hop.call];
+        let erased = call.journey.as_ref().and_then(|journey| journey.erases.as_ref());
+        if let Some(lane) = erased.filter(|_| hop.noted.changed) {
+            self.recorder.erase(at, lane);
+        }
         call.effects.push(Effect { database: hop.database, at, changed: hop.noted.changed });
         self.audit_removed |= hop.noted.removed_audit;
         if hop.appends && call.journey.as_ref().is_some_and(|journey| journey.sweeps) {

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
+use quell_core::event::LaneKey;
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::shelf::{ShelfAnswer, ShelfRequest};
 use quell_core::store::{
@@ -68,6 +69,7 @@ struct Inner {
     hops: Vec<Hop>,
     news: Vec<News>,
     noted: Noted,
+    met: Vec<(u64, LaneKey)>,
 }
 
 impl Wires {
@@ -118,6 +120,15 @@ impl Wires {
         self.inner().noted = noted;
     }
 
+    /// Which lane has which number, as a database has said, whether anybody hears it or not.
+    pub(crate) fn met(&self) -> Vec<(u64, LaneKey)> {
+        std::mem::take(&mut self.inner().met)
+    }
+
+    fn meet(&self, lanes: impl Iterator<Item = (u64, LaneKey)>) {
+        self.inner().met.extend(lanes);
+    }
+
     async fn arrival(&self, number: usize) -> Way {
         poll_fn(|_| match self.hop(number).stage {
             Stage::Arrived(way) => Poll::Ready(way),
@@ -166,11 +177,26 @@ impl Link {
 #[async_trait]
 impl Store for Link {
     async fn append(&self, request: AppendRequest) -> StoreResult<Appended> {
-        self.cross(true, self.store.append(request)).await
+        let lanes: Vec<LaneKey> = request.events.iter().map(|event| event.lane.clone()).collect();
+        let appended = async {
+            let appended = self.store.append(request).await;
+            let receipts = appended.iter().flat_map(|appended| &appended.receipts).zip(lanes);
+            self.wires.meet(receipts.filter_map(|(receipt, lane)| Some((receipt.run_id?.lane, lane))));
+            appended
+        };
+        self.cross(true, appended).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Claimed> {
-        self.cross(false, self.store.claim(request)).await
+        let claimed = async {
+            let claimed = self.store.claim(request).await;
+            let batches = claimed.iter().flat_map(|claimed| &claimed.batches);
+            self.wires.meet(batches.map(|batch| (batch.run_id.lane, batch.lane.clone())));
+            let reclaimed = claimed.iter().flat_map(|claimed| &claimed.reclaimed);
+            self.wires.meet(reclaimed.map(|lost| (lost.run_id.lane, lost.lane.clone())));
+            claimed
+        };
+        self.cross(false, claimed).await
     }
 
     async fn extend(&self, request: ExtendRequest) -> StoreResult<Extended> {

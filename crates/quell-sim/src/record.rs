@@ -103,6 +103,17 @@ impl Recorder {
         self.numbers.get(&run.lane).cloned()
     }
 
+    /// A database has named the number of a lane.
+    pub(crate) fn meet(&mut self, number: u64, lane: &LaneKey) {
+        let name = self.lane(lane);
+        self.numbers.insert(number, name);
+    }
+
+    /// A database has erased a lane.
+    pub(crate) fn erase(&mut self, at: i64, lane: &LaneKey) {
+        self.erased.push((at, self.lane(lane)));
+    }
+
     /// Remembers which lane has which number, from what the store itself has said.
     pub(crate) fn learn(&mut self, question: usize, at: i64, reply: &Reply) {
         match (&self.records[question].op, reply) {
@@ -114,7 +125,7 @@ impl Recorder {
                 }
             }
             (Some(Op::Control { action: history::Action::EraseLane { lane } }), Reply::Control(Ok(r)))
-                if r.changed =>
+                if r.changed && !self.erased.contains(&(at, lane.clone())) =>
             {
                 self.erased.push((at, lane.clone()));
             }
