@@ -133,8 +133,8 @@ fn tests(command: Command) -> anyhow::Result<Outcome> {
 
 /// The second compilations of packages under another configuration. Their own tests are those of the first; with `--all-targets` cargo
 /// would build them whatever the manifests say.
-const COMPILED_TWICE: [&str; 3] =
-    ["quell-core-mutants", "quell-store-tests-mutants", "quell-torture-mutants"];
+const COMPILED_TWICE: [&str; 4] =
+    ["quell-core-mutants", "quell-store-many-mutants", "quell-store-tests-mutants", "quell-torture-mutants"];
 
 /// How many tests run at once, unless the caller says it.
 const THREADS: &str = "RUST_TEST_THREADS";

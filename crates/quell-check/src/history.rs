@@ -26,7 +26,7 @@ mod source;
 
 use serde::{Deserialize, Serialize};
 
-pub use dump::{AuditEntry, Dump, DumpEvent, DumpRun, Place, QueueTotals, State};
+pub use dump::{AuditEntry, Dump, DumpEvent, DumpRun, Place, QueueTotals, State, Trail};
 pub use name::Name;
 pub use policy::{DuringRun, OnFailed, Policy, RetryWith, Window};
 pub use read::{ReadError, read_lines, read_processes};

@@ -36,7 +36,6 @@ pub(crate) fn check<'a>(index: &mut Index<'a>) -> Checked {
     for event in 0..index.events.len() {
         kept(index, u32::try_from(event).unwrap_or(u32::MAX), buried)?;
     }
-    let from = dump.audit_from.unwrap_or(0);
     for seq in 0..index.seqs.len() {
         let one = &index.seqs[seq];
         let event = &index.events[one.event as usize];
@@ -49,7 +48,7 @@ pub(crate) fn check<'a>(index: &mut Index<'a>) -> Checked {
             let expected = "it is in exactly one place";
             return Err(fault(Invariant::NoLoss, what, expected).lane(lane).event(event.id).seq(number));
         }
-        index.seqs[seq].vague = undone || number < from;
+        index.seqs[seq].vague = undone || dump.is_before_trail(number);
     }
     for event in 0..index.events.len() {
         let known = &index.events[event];

@@ -1,6 +1,7 @@
 //! Calls to the store as data: a question that travels, takes effect at some moment, and an answer that travels back.
 //!
-//! The memory store answers at once, so a future is polled a single time; all waiting is the simulator's.
+//! The memory store answers at once, so a future is polled a single time; all waiting is the simulator's. Several of them behind one
+//! store are reached one by one (`link.rs`).
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,11 +17,14 @@ use quell_core::store::{
     HoldRequest, SettleRequest, Settled, SourceAnswer, SourceRequest, StepAnswer, StepRequest, Store,
     SweepRequest, Swept,
 };
+use quell_store_many::Whole;
 
 /// What is simulated: the memory store, or one with a mistake built in.
 pub trait Subject: Store {
     fn backup(&self) -> Snapshot;
     fn restore(&self, backup: &Snapshot);
+    /// What it keeps its rows in: as one of several databases it gets its map and its numbers there.
+    fn whole(self: Arc<Self>) -> Arc<dyn Whole>;
 }
 
 impl Subject for MemoryStore {
@@ -31,9 +35,13 @@ impl Subject for MemoryStore {
     fn restore(&self, backup: &Snapshot) {
         MemoryStore::restore(self, backup);
     }
+
+    fn whole(self: Arc<Self>) -> Arc<dyn Whole> {
+        self
+    }
 }
 
-/// Makes the store of a schedule.
+/// Makes the store of a schedule, or each of its databases.
 pub type MakeStore = dyn Fn(Arc<dyn Clock>) -> Arc<dyn Subject> + Sync;
 
 /// The store as it is shipped.
@@ -78,18 +86,18 @@ pub(crate) enum Reply {
 }
 
 impl Request {
-    /// The effect: one atomic step of the store.
-    pub(crate) fn perform(self, store: &dyn Subject) -> Reply {
+    /// The effect: one atomic step of a store in memory; over several databases one step after the other.
+    pub(crate) async fn perform(self, store: &dyn Store) -> Reply {
         match self {
-            Request::Append(r) => Reply::Append(ready(store.append(r))),
-            Request::Claim(r) => Reply::Claim(ready(store.claim(r))),
-            Request::Extend(r) => Reply::Extend(ready(store.extend(r))),
-            Request::Hold(r) => Reply::Hold(ready(store.hold(r))),
-            Request::Step { request, .. } => Reply::Step(ready(store.step(request))),
-            Request::Source(r) => Reply::Source(ready(store.source(r))),
-            Request::Settle { request, .. } => Reply::Settle(ready(store.settle(request))),
-            Request::Sweep(r) => Reply::Sweep(ready(store.sweep(r))),
-            Request::Control { control, .. } => Reply::Control(ready(store.control(control))),
+            Request::Append(r) => Reply::Append(store.append(r).await),
+            Request::Claim(r) => Reply::Claim(store.claim(r).await),
+            Request::Extend(r) => Reply::Extend(store.extend(r).await),
+            Request::Hold(r) => Reply::Hold(store.hold(r).await),
+            Request::Step { request, .. } => Reply::Step(store.step(request).await),
+            Request::Source(r) => Reply::Source(store.source(r).await),
+            Request::Settle { request, .. } => Reply::Settle(store.settle(request).await),
+            Request::Sweep(r) => Reply::Sweep(store.sweep(r).await),
+            Request::Control { control, .. } => Reply::Control(store.control(control).await),
             Request::Backup(_) => Reply::Backup(Ok(())),
         }
     }
@@ -118,6 +126,28 @@ impl Request {
 }
 
 impl Reply {
+    /// What the answer to an append says of one part of it: of the events at these places of the request. The parts are stored one
+    /// after the other, so what refused the first one is no reason for the others, which were not even asked.
+    pub(crate) fn of_part(&self, nth: usize, places: &[usize]) -> Reply {
+        match self {
+            Reply::Append(Ok(Appended { receipts })) => {
+                let receipts = places.iter().filter_map(|place| receipts.get(*place).cloned()).collect();
+                Reply::Append(Ok(Appended { receipts }))
+            }
+            Reply::Append(Err(error)) if !error.is_unknown() => {
+                let unasked = || StoreError::unavailable("another part was refused");
+                Reply::Append(Err(if nth == 0 { error.clone() } else { unasked() }))
+            }
+            other => other.lost(),
+        }
+    }
+
+    /// Refused by one database for good after another had done its part. The answer has to say so: a caller who reads it knows no
+    /// more of the parts than one who was not answered.
+    pub(crate) fn is_partly_done(&self) -> bool {
+        self.error().is_some_and(|error| error.detail.contains("in other databases: "))
+    }
+
     /// The same call, answered by nobody.
     pub(crate) fn lost(&self) -> Reply {
         let error = StoreError::new(ErrorKind::Unknown, "the simulated server is gone");

@@ -2,9 +2,11 @@
 //!
 //! The store's clock never goes back, but it may jump ahead and may stand still for a while. A process has a monotonic
 //! clock of its own that runs a little too fast or too slow, may stand still while the process is paused, and starts at
-//! zero with every start.
+//! zero with every start. Where there are several databases, each has a clock of its own, and a lane goes by that of its database.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use quell_core::clock::{Clock, Tick, Timestamp};
 
@@ -29,6 +31,19 @@ impl StoreClock {
 impl Clock for StoreClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.shown.load(Ordering::Relaxed))
+    }
+}
+
+/// The clock of one database of several: a little ahead of the others.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pub(crate) clock: Arc<StoreClock>,
+    pub(crate) by: u64,
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.clock.now().after(Duration::from_millis(self.by))
     }
 }
 

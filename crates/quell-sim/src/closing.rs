@@ -17,6 +17,9 @@ use crate::world::{What, Who, World};
 /// How long after the faults everything must be done, in simulated milliseconds: many leases, every backoff and every
 /// delay that a plan can draw.
 const BOUND: u64 = 120_000;
+/// The same over several databases: what is relayed between them waits for a lease of a minute when its process died, for up to a
+/// minute after a failure, and for the next sweep each time.
+const BOUND_SEVERAL: u64 = 600_000;
 /// How long zombies and late answers may still do their worst after all work is done.
 const AFTERMATH: u64 = 4_000;
 
@@ -67,7 +70,8 @@ impl World {
             }
             Some(text) => {
                 self.calm_since = None;
-                if healed_for > BOUND {
+                let bound = if self.databases.are_several() { BOUND_SEVERAL } else { BOUND };
+                if healed_for > bound {
                     self.stuck = Some(text);
                     self.done = true;
                     return;

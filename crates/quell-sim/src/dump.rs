@@ -6,13 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use quell_check::history::{AuditEntry, Dump, DumpEvent, DumpRun, Name, Place, QueueTotals};
+use quell_check::history::{AuditEntry, Dump, DumpEvent, DumpRun, Name, Place, QueueTotals, Trail};
 use quell_core::audit::AuditRecord;
 use quell_core::event::{Event, EventId, LaneKey};
 use quell_core::inspect::{AuditFilter, Inspect, Inspected, RunFilter, RunRow, Verified};
 use quell_core::lifecycle::RunState;
+use quell_store_many::first_number;
+use quell_store_many::map::Database;
 
 use crate::call::ready;
+use crate::databases::is_relay;
 use crate::record;
 use crate::seen::Sight;
 use crate::world::World;
@@ -40,6 +43,10 @@ impl World {
         let rows = self.run_rows();
         let audit = self.audit();
         let aside: u64 = stats.iter().map(|s| s.totals.delayed).sum();
+        for relay in stats.iter().filter(|s| is_relay(&s.queue)) {
+            (0..relay.totals.succeeded).for_each(|_| self.seen.saw(Sight::Relayed));
+            (0..relay.totals.dead).for_each(|_| self.seen.saw(Sight::RelayRefused));
+        }
         if self.seen.of(Sight::HandPutSchedule) > 0 {
             self.look_for_fires();
         }
@@ -52,6 +59,7 @@ impl World {
             drained: self.plan.shape.resume_all && !events.iter().any(waiting),
             queues: stats
                 .iter()
+                .filter(|s| !is_relay(&s.queue))
                 .map(|s| QueueTotals {
                     queue: record::owner(&s.tenant, &s.queue),
                     accepted: s.totals.accepted,
@@ -64,10 +72,22 @@ impl World {
                 })
                 .collect(),
             audit_from: self.audit_removed.then(|| audit.first().map_or(u64::MAX, |a| a.id)),
+            trails: self.trails(&audit),
             events,
             runs: rows.values().map(|row| self.dump_run(row)).collect(),
             audit,
         }
+    }
+
+    /// Where the trail of each of several databases begins, if anything was removed from them.
+    fn trails(&self, audit: &[AuditEntry]) -> Vec<Trail> {
+        let Some(map) = self.databases.map().filter(|_| self.audit_removed) else { return Vec::new() };
+        let trail = |database: &Database| {
+            let range = first_number(database.range).expect("it was given when the map was made");
+            let own = audit.iter().find(|entry| map.birth(entry.id) == map.birth(range));
+            Trail { range, audit_from: own.map_or(u64::MAX, |entry| entry.id) }
+        };
+        map.databases.iter().map(trail).collect()
     }
 
     fn run_rows(&self) -> BTreeMap<u64, RunRow> {
@@ -76,7 +96,8 @@ impl World {
         loop {
             let filter = RunFilter { cursor, limit: PAGE, ..RunFilter::default() };
             let Inspected::Runs(page) = self.read(Inspect::Runs(filter)) else { return all };
-            all.extend(page.items.into_iter().map(|row| (row.id.number, row)));
+            let told = page.items.into_iter().filter(|row| !is_relay(&row.lane.queue));
+            all.extend(told.map(|row| (row.id.number, row)));
             cursor = page.next;
             if cursor.is_none() {
                 return all;
@@ -90,13 +111,15 @@ impl World {
         loop {
             let filter = AuditFilter { cursor, limit: PAGE, ..AuditFilter::default() };
             let Inspected::Audit(page) = self.read(Inspect::Audit(filter)) else { break };
-            all.extend(page.items.into_iter().map(|row| self.audit_entry(row)));
+            let told = page.items.into_iter().filter(|row| !is_relay(&row.queue));
+            all.extend(told.map(|row| self.audit_entry(row)));
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
-        all.reverse();
+        // Numbers of one database are in the order in which things happened there, and a lane is in one database.
+        all.sort_by_key(|entry| entry.id);
         let mut erased = self.recorder.erased.clone();
         for entry in all.iter_mut().filter(|e| e.lane.is_none() && e.change.as_str() == "erased") {
             if let Some(place) = erased.iter().position(|(at, _)| *at == entry.at) {
@@ -172,10 +195,12 @@ impl World {
     /// What a schedule fired may still be aside, where it is found by its id alone: the schedule and the minute.
     fn look_for_fires(&mut self) {
         const MINUTE: i64 = 60_000;
-        let last = self.store_now() / MINUTE;
+        let now = self.store_now() / MINUTE;
+        // The clock of one of several databases may be a little ahead.
+        let last = now + i64::from(self.databases.are_several());
         let lanes: Vec<(LaneKey, Name)> =
             self.recorder.lanes().map(|(k, n)| (k.clone(), n.clone())).collect();
-        for (minute, name) in (last - 2..=last).flat_map(|m| [(m, "s0"), (m, "s1")]) {
+        for (minute, name) in (now - 2..=last).flat_map(|m| [(m, "s0"), (m, "s1")]) {
             let at = quell_core::clock::Timestamp::from_millis(minute * MINUTE);
             let id = EventId::new(format!("schedule/{name}/{at}")).expect("a short text");
             for (key, lane) in &lanes {

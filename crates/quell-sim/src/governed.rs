@@ -209,6 +209,40 @@ pub(crate) fn scoped(tenant: &Tenant, name: &SourceName) -> Name {
     if tenant.is_none() { name.as_str().into() } else { format!("{tenant}:{name}").into() }
 }
 
+/// The name of what one of several databases has of a source: of its limit a share, and a breaker and kept answers of its own, of
+/// which the others know nothing (`docs/design/scale-out.md`). To the checker these are different sources.
+pub(crate) fn part_of(source: &Name, database: usize) -> Name {
+    match source.rsplit_once(':') {
+        Some((tenant, name)) => format!("{tenant}:{database}/{name}").into(),
+        None => format!("{database}/{source}").into(),
+    }
+}
+
+/// What an operator's hand on a source is in one of so many databases; nothing when it concerns no source.
+pub(crate) fn hand_in(action: &Action, database: usize, many: usize) -> Option<Action> {
+    let part = |name: &Name| part_of(name, database);
+    let share = |whole: u64| {
+        let (database, many) = (database as u64, many as u64);
+        whole / many + u64::from(database < whole % many)
+    };
+    Some(match action {
+        Action::PutSource { name, rules } => Action::PutSource {
+            name: part(name),
+            rules: history::SourceRules {
+                per_minute: rules.per_minute.map(share),
+                burst: share(rules.burst).max(1),
+                ..*rules
+            },
+        },
+        Action::RemoveSource { name } => Action::RemoveSource { name: part(name) },
+        Action::EnableSource { source } => Action::EnableSource { source: part(source) },
+        Action::DisableSource { source } => Action::DisableSource { source: part(source) },
+        Action::ResetSource { source } => Action::ResetSource { source: part(source) },
+        Action::ReleaseSource { source } => Action::ReleaseSource { source: part(source) },
+        _ => return None,
+    })
+}
+
 fn millis(length: Duration) -> i64 {
     i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }

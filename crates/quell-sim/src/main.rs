@@ -3,6 +3,7 @@
 //! ```text
 //! quell-sim --seed 17                  one schedule
 //! quell-sim --seed 17 --keep 0,4,9     one schedule with these items of its plan only
+//! quell-sim --seed 17 --databases 1    one schedule over so many databases, if its plan has more
 //! quell-sim --first 1000 --count 50000 many, until one fails
 //! quell-sim --count 50000 --survey     many, and the kinds of failures
 //! ```
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use quell_check::history::{Action, Op, Record};
 use quell_sim::{Plan, Problem, Seeds, Shrunk, campaign, real, run_plan};
 
-const USAGE: &str = "quell-sim --seed N [--keep a,b,c] | [--first N] --count N [--threads N]";
+const USAGE: &str = "quell-sim --seed N [--keep a,b,c] [--databases N] | [--first N] --count N [--threads N]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +25,8 @@ fn main() -> ExitCode {
     let number = |name: &str| value(name).and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("--seed") {
         let kept = value("--keep").map(|list| list.split(',').filter_map(|n| n.parse().ok()).collect());
-        return replay(seed, kept);
+        let databases = number("--databases").and_then(|n| usize::try_from(n).ok());
+        return replay(seed, kept, databases);
     }
     let Some(count) = number("--count") else {
         eprintln!("{USAGE}");
@@ -94,8 +96,9 @@ fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-fn replay(seed: u64, kept: Option<Vec<usize>>) -> ExitCode {
-    let plan = Plan::of(seed);
+fn replay(seed: u64, kept: Option<Vec<usize>>, databases: Option<usize>) -> ExitCode {
+    let plan = Plan::of(seed).over(databases.unwrap_or(usize::MAX));
+    let (shape, databases) = (plan.shape.to_string(), plan.shape.databases.len());
     let items = plan.items.len();
     let kept = kept.unwrap_or_else(|| (0..items).collect());
     match run_plan(plan.keeping(&kept), &real) {
@@ -103,14 +106,14 @@ fn replay(seed: u64, kept: Option<Vec<usize>>) -> ExitCode {
             for record in &finished.history {
                 println!("{}", serde_json::to_string(record).unwrap_or_default());
             }
-            println!("seed {seed} kept every promise; history {:016x}", finished.hash());
+            println!("seed {seed} over {shape} kept every promise; history {:016x}", finished.hash());
             ExitCode::SUCCESS
         }
         Err(failure) => {
             if let Problem::Panic(text) = &failure.problem {
                 eprintln!("{text}");
             }
-            println!("{}", Shrunk { seed, kept, items, failure });
+            println!("{}", Shrunk { seed, kept, databases, items, failure });
             ExitCode::FAILURE
         }
     }

@@ -13,6 +13,7 @@ use quell_core::lane::{DuringRun, OnFailed};
 use quell_core::source::SourceRules;
 use quell_core::window::WindowPolicy;
 
+mod databases;
 mod draw;
 mod items;
 mod network;
@@ -48,6 +49,14 @@ pub struct Shape {
     pub retention: Option<Duration>,
     /// Handlers apply their batches at a fenced resource.
     pub sink: bool,
+    /// At least one. The lanes are spread over all of them. A failing plan is tried over fewer.
+    pub databases: Vec<DatabaseShape>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DatabaseShape {
+    /// How far its clock is ahead of the others', in milliseconds.
+    pub ahead: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -393,6 +402,15 @@ pub enum Fault {
         node: usize,
         down: u64,
     },
+    /// One database of several cannot be reached as it should, by nobody or by one process. What concerns several of them is
+    /// interrupted in the middle.
+    Database {
+        database: usize,
+        node: Option<usize>,
+        kind: Trouble,
+        length: u64,
+        percent: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -423,6 +441,13 @@ impl Plan {
         self
     }
 
+    /// The same plan over so many databases, if it has more.
+    #[must_use]
+    pub fn over(mut self, databases: usize) -> Plan {
+        self.shape.databases.truncate(databases.max(1));
+        self
+    }
+
     pub fn policies(&self) -> Vec<QueuePolicy> {
         policy::of(self, false)
     }
@@ -430,6 +455,18 @@ impl Plan {
     /// By the newer settings; the same where the plan has none.
     pub fn newer_policies(&self) -> Vec<QueuePolicy> {
         policy::of(self, true)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.databases {
+            [_] => write!(f, "1 database"),
+            several => {
+                let ahead: Vec<String> = several.iter().map(|one| one.ahead.to_string()).collect();
+                write!(f, "{} databases, their clocks ahead by {} ms", several.len(), ahead.join(", "))
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use quell_core::lifecycle::RunState;
 use quell_core::outcome::VerdictKind;
 use quell_core::store::{self, StepAction};
 use quell_core::window;
+use quell_store_many::Map;
 
 use crate::call::{Reply, Request};
 use crate::chance::hash;
@@ -54,6 +55,8 @@ pub(crate) struct Recorder {
     lanes: Vec<Lane>,
     /// Sources that all tenants share.
     pub(crate) shared: Vec<SourceName>,
+    /// Which of several databases has a lane.
+    pub(crate) map: Option<Map>,
     /// Events that somebody sent, or that the store is known to make by itself.
     pub(crate) sent: BTreeSet<(Name, Name)>,
     /// Those that the store has made, with their payload.
@@ -68,15 +71,18 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn know(&mut self, key: &LaneKey, source: Option<&SourceName>) {
         let (name, queue) = (Name::from(key.to_string()), owner(&key.tenant, &key.queue));
-        let source = self.governed(&key.tenant, source);
+        let source = self.governed(key, source);
         self.lanes.push(Lane { key: key.clone(), name, queue, source });
     }
 
     /// Whose limits an event waits for.
-    fn governed(&self, tenant: &Tenant, source: Option<&SourceName>) -> Governed {
+    fn governed(&self, lane: &LaneKey, source: Option<&SourceName>) -> Governed {
         let Some(name) = source else { return Governed::Nobody };
-        let own = if self.shared.contains(name) { Tenant::none() } else { tenant.clone() };
-        Governed::By(governed::scoped(&own, name))
+        let own = if self.shared.contains(name) { Tenant::none() } else { lane.tenant.clone() };
+        let source = governed::scoped(&own, name);
+        // Each of several databases has its own part of a source.
+        let database = self.map.as_ref().map(|map| map.home(lane));
+        Governed::By(database.map_or_else(|| source.clone(), |database| governed::part_of(&source, database)))
     }
 
     fn known(&self, key: &LaneKey) -> Option<&Lane> {
@@ -97,6 +103,17 @@ impl Recorder {
         self.numbers.get(&run.lane).cloned()
     }
 
+    /// A database has named the number of a lane.
+    pub(crate) fn meet(&mut self, number: u64, lane: &LaneKey) {
+        let name = self.lane(lane);
+        self.numbers.insert(number, name);
+    }
+
+    /// A database has erased a lane.
+    pub(crate) fn erase(&mut self, at: i64, lane: &LaneKey) {
+        self.erased.push((at, self.lane(lane)));
+    }
+
     /// Remembers which lane has which number, from what the store itself has said.
     pub(crate) fn learn(&mut self, question: usize, at: i64, reply: &Reply) {
         match (&self.records[question].op, reply) {
@@ -108,7 +125,7 @@ impl Recorder {
                 }
             }
             (Some(Op::Control { action: history::Action::EraseLane { lane } }), Reply::Control(Ok(r)))
-                if r.changed =>
+                if r.changed && !self.erased.contains(&(at, lane.clone())) =>
             {
                 self.erased.push((at, lane.clone()));
             }
@@ -204,7 +221,7 @@ impl Recorder {
             delayed: event.delay.is_some(),
             in_transaction: false,
             own_window: event.window.is_some(),
-            source: self.governed(&event.lane.tenant, event.governed_by()),
+            source: self.governed(&event.lane, event.governed_by()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Makes a failing schedule small: leaves out items of its plan as long as it still fails in the same way.
 //!
-//! Delta debugging: halves first, then smaller and smaller pieces, then single items until none can be spared. What is
+//! First it is tried over fewer databases. Then delta debugging: halves first, then smaller and smaller pieces, then single items until none can be spared. What is
 //! left is named by the places of the items, so a replay needs the seed and this list.
 
 use std::collections::BTreeSet;
@@ -16,6 +16,8 @@ use crate::plan::{Item, Plan};
 pub struct Shrunk {
     pub seed: u64,
     pub kept: Vec<usize>,
+    /// Over how many databases it still fails.
+    pub databases: usize,
     /// How many items the plan had.
     pub items: usize,
     pub failure: Box<Failure>,
@@ -26,8 +28,18 @@ const TRIES_MAX: usize = 3_000;
 
 pub fn shrink(seed: u64, failure: Box<Failure>, make: &MakeStore) -> Shrunk {
     let plan = Plan::of(seed);
-    let items = plan.items.len();
-    let mut best = Shrunk { seed, kept: (0..items).collect(), items, failure };
+    let (items, databases) = (plan.items.len(), plan.shape.databases.len());
+    let mut best = Shrunk { seed, kept: (0..items).collect(), databases, items, failure };
+    for fewer in 1..databases {
+        match run_plan(plan.clone().over(fewer), make) {
+            Err(failure) if failure.problem.is_like(&best.failure.problem) => {
+                (best.databases, best.failure) = (fewer, failure);
+                break;
+            }
+            _ => {}
+        }
+    }
+    let plan = plan.over(best.databases);
     let mut tries = 0;
     let mut piece = items.div_ceil(2).max(1);
     loop {
@@ -59,7 +71,13 @@ impl Shrunk {
     /// The one command that replays it.
     pub fn command(&self) -> String {
         let kept: Vec<String> = self.kept.iter().map(ToString::to_string).collect();
-        format!("cargo run -p quell-sim -- --seed {} --keep {}", self.seed, kept.join(","))
+        let Shrunk { seed, databases, .. } = self;
+        // Without a word of it there are as many as the seed says.
+        let fewer = match Plan::of(*seed).shape.databases.len() {
+            all if all == *databases => String::new(),
+            _ => format!(" --databases {databases}"),
+        };
+        format!("cargo run -p quell-sim -- --seed {seed}{fewer} --keep {}", kept.join(","))
     }
 }
 
@@ -67,7 +85,9 @@ impl fmt::Display for Shrunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} failed: {}", self.seed, self.failure.problem)?;
         writeln!(f, "\n{} of {} items are needed:", self.kept.len(), self.items)?;
-        for (place, item) in Plan::of(self.seed).keeping(&self.kept).items.iter().enumerate() {
+        let plan = Plan::of(self.seed).over(self.databases).keeping(&self.kept);
+        writeln!(f, "       over {}", plan.shape)?;
+        for (place, item) in plan.items.iter().enumerate() {
             if !matches!(item, Item::Absent { .. }) {
                 writeln!(f, "  #{place:<3} {item}")?;
             }

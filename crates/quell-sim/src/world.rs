@@ -1,6 +1,6 @@
 //! The world of a schedule: one queue of things to come, ordered by simulated time, ties broken by the seed.
 //!
-//! Every call to the store is three moments: it leaves (and is written down), it takes effect, its answer arrives. In
+//! Every call to the store is three moments: it leaves (and is written down), it takes effect, its answer arrives (`travel.rs`). In
 //! between anything may happen: the process dies, the answer is lost, somebody else is faster. Nothing here decides
 //! what a worker does; that is the shipped logic, performed in `node.rs`.
 
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use quell_check::history::{Name, Op};
 use quell_core::batch::RunId;
-use quell_core::error::ErrorKind;
 use quell_core::memory::Snapshot;
-use quell_core::store::{Control, ControlAction};
+use quell_core::store::Store;
 
-use crate::call::{MakeStore, Reply, Request, Subject};
+use crate::call::{MakeStore, Request};
 use crate::chance::Chance;
 use crate::clock::{Moment, StoreClock, StoreTime};
+use crate::databases::{DatabaseTrouble, Databases};
 use crate::handler::Handler;
 use crate::network::{Network, Way};
 use crate::node::Node;
@@ -24,6 +24,7 @@ use crate::plan::{Fault, Habit, Item, Plan, QueuePolicy, Trouble};
 use crate::record::{NOBODY, Recorder};
 use crate::seen::{Seen, Sight};
 use crate::sink::Sink;
+use crate::travel::Call;
 
 /// Whose call it is, or whose moment has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,15 @@ pub(crate) enum What {
     Effect(usize),
     /// Its answer arrives.
     Answer(usize),
+    /// A question to one of several databases arrives, or does not.
+    Hop {
+        number: usize,
+        way: Way,
+    },
+    /// The answer of one of several databases arrives.
+    HopBack {
+        number: usize,
+    },
     /// A timer that was wished for; an older wish than the latest is nothing.
     Timer {
         who: Who,
@@ -126,26 +136,12 @@ impl Ord for Entry {
     }
 }
 
-/// A call on its way.
-pub(crate) struct Call {
-    who: Who,
-    process: u64,
-    number: u64,
-    /// Where its question stands in the history.
-    place: usize,
-    request: Option<Request>,
-    /// Lost on the way back.
-    lost_after: bool,
-    reply: Option<Reply>,
-    at: i64,
-}
-
 /// A trouble of the network while it lasts.
-struct Weather {
-    item: usize,
-    kind: Trouble,
-    percent: u64,
-    until: Moment,
+pub(crate) struct Weather {
+    pub(crate) item: usize,
+    pub(crate) kind: Trouble,
+    pub(crate) percent: u64,
+    pub(crate) until: Moment,
 }
 
 pub(crate) struct World {
@@ -154,7 +150,9 @@ pub(crate) struct World {
     /// By the newer settings, which some processes have.
     pub(crate) newer: Vec<QueuePolicy>,
     pub(crate) now: Moment,
-    pub(crate) store: Arc<dyn Subject>,
+    /// All databases, as they are seen from outside.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) databases: Databases,
     pub(crate) clock: Arc<StoreClock>,
     pub(crate) time: StoreTime,
     pub(crate) nodes: Vec<Node>,
@@ -169,14 +167,14 @@ pub(crate) struct World {
     pub(crate) done: bool,
     pub(crate) stuck: Option<String>,
     pub(crate) calm_since: Option<Moment>,
-    calls: Vec<Call>,
+    pub(crate) calls: Vec<Call>,
     heap: BinaryHeap<Reverse<Entry>>,
     order: u64,
     drawn: Vec<u64>,
-    weather: Vec<Weather>,
+    pub(crate) weather: Vec<Weather>,
     deaf_until: Moment,
-    network: Network,
-    backups: Vec<(Name, Snapshot)>,
+    pub(crate) network: Network,
+    pub(crate) backups: Vec<(Name, Vec<Snapshot>)>,
     habits: [u64; Habit::ALL.len()],
     /// How often each lane was handed to a handler.
     pub(crate) claims_of: BTreeMap<Name, u64>,
@@ -187,6 +185,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan, make: &MakeStore) -> World {
         let clock = Arc::new(StoreClock::new());
+        let (databases, store) = Databases::new(&plan.shape.databases, &clock, make);
         let (policies, newer) = (plan.policies(), plan.newer_policies());
         let mut habits = [0; Habit::ALL.len()];
         for item in &plan.items {
@@ -199,7 +198,8 @@ impl World {
             policies,
             newer,
             now: 0,
-            store: make(clock.clone()),
+            store,
+            databases,
             clock,
             time: StoreTime::default(),
             nodes: Vec::new(),
@@ -233,6 +233,10 @@ impl World {
     fn begin(&mut self) {
         let shared = self.plan.shape.sources.iter().filter(|s| s.rules.shared).map(|s| s.name.clone());
         self.recorder.shared = shared.collect();
+        if self.databases.are_several() {
+            self.seen.saw(Sight::SeveralDatabases);
+            self.recorder.map = self.databases.map().cloned();
+        }
         for (lane, queue) in &self.plan.shape.lanes {
             self.recorder.know(lane, self.policies[*queue].append.source.as_ref());
         }
@@ -289,6 +293,8 @@ impl World {
         match what {
             What::Item(item) => self.item(item),
             What::Effect(call) => self.effect(call),
+            What::Hop { number, way } => self.hop_arrives(number, way),
+            What::HopBack { number } => self.hop_comes_back(number),
             What::Answer(call) => {
                 let who = self.calls[call].who;
                 match self.gate(who) {
@@ -337,7 +343,7 @@ impl World {
 
     /// Whether a part of a process can be reached: not when its process is another one by now, and only later while it
     /// stands still.
-    fn gate(&self, who: Who) -> Gate {
+    pub(crate) fn gate(&self, who: Who) -> Gate {
         let Who::Part { node, life, .. } = who else { return Gate::Open };
         let node = &self.nodes[node];
         match node.paused_until {
@@ -373,103 +379,8 @@ impl World {
         if self.healed { 0 } else { self.habits[habit as usize] }
     }
 
-    /// Sends a question on its way.
-    pub(crate) fn ask(&mut self, who: Who, request: Request) {
-        if let Some(echo) = self.echo(who) {
-            self.seen.saw(Sight::Echoed);
-            self.send_out(echo, request.clone());
-        }
-        self.send_out(who, request);
-    }
-
-    fn send_out(&mut self, who: Who, request: Request) {
-        let process = Self::process(who);
-        let place = self.recorder.records.len();
-        let number = self.recorder.asked(process, &request);
-        let mut chance = self.chance(who);
-        let (mut there, mut back) = (chance.below(3), chance.below(3));
-        let (mut refused, mut lost_before, mut lost_after) = (false, false, false);
-        for weather in &self.weather {
-            let mut chance = Chance::keyed(self.plan.seed, [3, weather.item as u64, chance.number()]);
-            if self.now >= weather.until || !chance.percent(weather.percent) {
-                continue;
-            }
-            match weather.kind {
-                Trouble::Refused => refused = true,
-                Trouble::LostBefore => lost_before = true,
-                Trouble::LostAfter => lost_after = true,
-                Trouble::Slow => {
-                    there += chance.below(600);
-                    back += chance.below(600);
-                }
-            }
-        }
-        match self.network.way(who, self.now, &self.nodes) {
-            Way::Open => {}
-            Way::Refused => refused = true,
-            Way::Lost => lost_before = true,
-            Way::AnswerLost => lost_after = true,
-        }
-        if matches!(who, Who::Echo { .. }) {
-            // Later than the first one, as a repetition is, and answered to nobody.
-            there += 5 + chance.below(400);
-            lost_after = true;
-        }
-        let id = self.calls.len();
-        let reply = if refused {
-            self.seen.saw(Sight::CallRefused);
-            Some(request.failed(ErrorKind::Unavailable))
-        } else if lost_before {
-            self.seen.saw(Sight::QuestionLost);
-            Some(request.failed(ErrorKind::Unknown))
-        } else {
-            None
-        };
-        let (answered, at) = (reply.is_some(), self.store_now());
-        self.open_calls += 1;
-        self.calls.push(Call { who, process, number, place, request: Some(request), lost_after, reply, at });
-        if answered {
-            self.later(self.now + there + back, What::Answer(id));
-        } else {
-            self.later(self.now + there, What::Effect(id));
-            // The answer follows the effect; how long it takes is drawn now.
-            self.calls[id].at = i64::try_from(back).unwrap_or(0);
-        }
-    }
-
     pub(crate) fn store_now(&self) -> i64 {
         quell_core::clock::Clock::now(&*self.clock).as_millis()
-    }
-
-    fn effect(&mut self, id: usize) {
-        let at = self.store_now();
-        let call = &mut self.calls[id];
-        let back = u64::try_from(call.at).unwrap_or(0);
-        call.at = at;
-        let request = call.request.take().expect("a call takes effect once");
-        let (rings, lost) = (request.rings(), call.lost_after.then(|| request.failed(ErrorKind::Unknown)));
-        if let Request::Backup(name) = &request {
-            let backup = (name.clone(), self.store.backup());
-            self.backups.push(backup);
-        }
-        if let Request::Control { control: Control { action: ControlAction::EraseLane(lane), .. }, .. } =
-            &request
-        {
-            self.look_before_erasure(lane);
-        }
-        let reply = request.perform(&*self.store);
-        self.recorder.learn(self.calls[id].place, at, &reply);
-        if let Reply::Sweep(Ok(swept)) = &reply {
-            self.audit_removed |= swept.removed_audit > 0;
-        }
-        if lost.is_some() {
-            self.seen.saw(Sight::AnswerLost);
-        }
-        self.calls[id].reply = Some(lost.unwrap_or(reply));
-        self.later(self.now + back, What::Answer(id));
-        if rings {
-            self.ring();
-        }
     }
 
     /// Lets every listening process hear the store's bell.
@@ -489,19 +400,6 @@ impl World {
         }
         let (life, at) = (self.nodes[node].life, self.now + 1);
         self.later(at, What::Bell { node, life });
-    }
-
-    fn answer(&mut self, id: usize) {
-        self.open_calls -= 1;
-        let call = &mut self.calls[id];
-        let reply = call.reply.take().expect("an answer arrives once");
-        let (who, process, number, at) = (call.who, call.process, call.number, call.at);
-        self.recorder.answered(process, number, at, &reply);
-        match who {
-            Who::Item(item) => self.item_answered(item, reply),
-            Who::Closing | Who::Echo { .. } => {}
-            Who::Part { node, part, .. } => self.part_answered(node, part, reply),
-        }
     }
 
     pub(crate) fn fault(&mut self, item: usize, fault: Fault) {
@@ -539,6 +437,10 @@ impl World {
             }
             Fault::Echo { length, percent } => self.network.repeat(item, self.now + length, percent),
             Fault::Upgrade { node, down } => self.upgrade(node, down),
+            Fault::Database { database, node, kind, length, percent } => {
+                let until = self.now + length;
+                self.databases.trouble(DatabaseTrouble { item, database, node, kind, percent, until });
+            }
             Fault::Deafness { length } => self.deaf_until = self.now + length,
             Fault::Backup => {
                 let name = Name::from(format!("b{}", self.backups.len()));
@@ -547,7 +449,7 @@ impl World {
             Fault::Restore => {
                 if let Some((name, backup)) = self.backups.last() {
                     self.seen.saw(Sight::Restored);
-                    self.store.restore(backup);
+                    self.databases.restore(backup);
                     self.recorder.fact(NOBODY, Op::Restore { backup: name.clone() });
                     self.ring();
                 }
@@ -555,39 +457,11 @@ impl World {
         }
     }
 
-    /// The server is gone: what it had passed on happens, and its pull workers never hear of it.
-    fn lose_answers(&mut self) {
-        for call in &mut self.calls {
-            let Who::Part { node, .. } = call.who else { continue };
-            if !self.nodes[node].is_puller() {
-                continue;
-            }
-            if let Some(reply) = &mut call.reply {
-                self.seen.saw(Sight::ServerGoneInCall);
-                *reply = reply.lost();
-            } else if call.request.is_some() {
-                self.seen.saw(Sight::ServerGoneInCall);
-                call.lost_after = true;
-            }
-        }
-    }
-
-    /// Whether this request is repeated on its way.
-    fn echo(&mut self, who: Who) -> Option<Who> {
-        let Who::Part { node, .. } = who else { return None };
-        let (item, percent) = self.network.repeats(self.now)?;
-        if !self.nodes[node].is_puller() {
-            return None;
-        }
-        let draws = self.calls.len() as u64;
-        let repeated = Chance::keyed(self.plan.seed, [10, item as u64, draws]).percent(percent);
-        repeated.then_some(Who::Echo { node })
-    }
-
     /// The network and the clocks are well again.
     pub(crate) fn clear_weather(&mut self) {
         self.weather.clear();
         self.network = Network::default();
+        self.databases.heal();
         self.deaf_until = 0;
         self.time.heal();
     }
@@ -597,7 +471,7 @@ impl World {
     }
 }
 
-enum Gate {
+pub(crate) enum Gate {
     Open,
     Later(Moment),
     Gone,

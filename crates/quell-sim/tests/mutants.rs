@@ -1,8 +1,8 @@
 //! The tester is tested: stores with one mistake each must be caught within a few hundred schedules, and by the right
 //! promise.
 //!
-//! Each mutant wraps the memory store and breaks one thing that a real store could break. A simulator that lets one of
-//! them pass proves nothing about the others.
+//! Each mutant wraps the memory store, alone or as one of several databases, and breaks one thing that a real store could break. A
+//! simulator that lets one of them pass proves nothing about the others.
 
 mod mutants {
     pub(crate) mod store;
@@ -154,6 +154,17 @@ fn a_store_that_hands_out_lanes_of_a_disabled_source_is_caught() {
 #[test]
 fn a_store_that_lets_everybody_fetch_is_caught() {
     caught(Mistake::FetchTwice, &[Invariant::OneFetch]);
+}
+
+#[test]
+fn a_database_that_loses_what_is_relayed_to_it_is_caught() {
+    caught(Mistake::LosesRelayed, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn a_database_that_stores_what_is_relayed_to_it_twice_is_caught() {
+    use Invariant::*;
+    caught(Mistake::RelaysTwice, &[NoPhantom, NoFalseMerge]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The operator's hand: laid on the database that has the lane, or on all of them.
 //!
 //! What concerns a queue or a source is done in each database. That is not one transaction, but each of these hands does nothing
-//! where things already are as asked; so one that failed in the middle is simply repeated.
+//! where things already are as asked; so one that failed in the middle is simply repeated. Its answer is *unknown* then, because a
+//! part of it is done.
 //!
 //! A schedule is in the database of the key that it fires for. The limits of a source are divided: each database lets its share of
 //! the requests go, so all together never pass the rate.
@@ -79,10 +80,13 @@ impl ManyStore {
                     all.more |= one.more;
                 }
                 Err(error) if error.kind == ErrorKind::NotFound => unknown = Some(error),
+                // One whose answer was lost may have done it.
+                Err(error) if error.is_unknown() => failed = Some(error),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         match (failed, unknown) {
+            (Some(error), _) if all.changed || all.events > 0 => Err(half_done(&error)),
             (Some(error), _) => Err(error),
             (None, Some(error)) if !known => Err(error),
             _ => Ok(all),
@@ -111,19 +115,30 @@ impl ManyStore {
         action: &ControlAction,
         home: usize,
     ) -> StoreResult<Controlled> {
+        let mut removed = false;
+        let told = |removed: bool, error: StoreError| if removed { half_done(&error) } else { error };
         if let ControlAction::PutSchedule(schedule) = action {
             let (tenant, name) = (schedule.tenant.clone(), schedule.name.as_str().to_owned());
             let remove = ControlAction::RemoveSchedule { tenant, name };
             for (_, member) in self.members.iter().enumerate().filter(|(n, _)| *n != home) {
                 let request = Control { actor: actor.clone(), action: remove.clone() };
                 match member.control(request).await {
-                    Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-                    _ => {}
+                    Ok(one) => removed |= one.changed,
+                    Err(error) if error.kind != ErrorKind::NotFound => return Err(told(removed, error)),
+                    Err(_) => {}
                 }
             }
         }
-        self.members[home].control(Control { actor, action: action.clone() }).await
+        let put = self.members[home].control(Control { actor, action: action.clone() }).await;
+        put.map_err(|error| told(removed, error))
     }
+}
+
+/// One database has done it and another has not: *unavailable* would say that nothing is done.
+fn half_done(error: &StoreError) -> StoreError {
+    let kind = if error.is_temporary() { ErrorKind::Unknown } else { error.kind };
+    let text = format!("{}; a part of it is done in other databases: repeat it", error.detail);
+    StoreError::new(kind, text)
 }
 
 fn check_rate(rules: &SourceRules, many: usize) -> StoreResult<()> {

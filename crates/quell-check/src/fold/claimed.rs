@@ -50,10 +50,12 @@ impl<'a> Fold<'_, 'a> {
     /// Whether the trail may have lost earlier claims of this run: it has claims already, or its events are older than
     /// the first record.
     fn begins_before(&self, entry: &AuditEntry, number: u64) -> bool {
-        let Some(from) = self.index.dump.and_then(|d| d.audit_from) else { return false };
+        let Some(dump) = self.index.dump.filter(|d| d.audit_from.is_some()) else { return false };
         let heard = self.heard.get(&number).and_then(|claim| claim.events.first()).map(|e| e.seq);
         let lo = heard.or_else(|| self.dumped.get(&number).map(|row| row.lo));
-        entry.attempt > 1 || entry.from == Some(State::Retryable) || lo.is_none_or(|lo| lo < from)
+        entry.attempt > 1
+            || entry.from == Some(State::Retryable)
+            || lo.is_none_or(|lo| dump.is_before_trail(lo))
     }
 
     /// What is known to wait leaves the open run with a run whose beginning the trail has lost: all that was handed out,

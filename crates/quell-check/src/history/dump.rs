@@ -20,6 +20,26 @@ pub struct Dump {
     /// The retention has removed audit records below this id, so the trail of a run may begin in its middle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_from: Option<u64>,
+    /// Of a store whose databases number from ranges of their own: where each trail begins. Without it `audit_from` is for all numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trails: Vec<Trail>,
+}
+
+/// The trail of one database, from which the retention has removed what is below an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trail {
+    /// The first number of its range.
+    pub range: u64,
+    pub audit_from: u64,
+}
+
+impl Dump {
+    /// Whether what has this number may have happened before the trail begins.
+    pub fn is_before_trail(&self, number: u64) -> bool {
+        let Some(from) = self.audit_from else { return false };
+        let own = self.trails.iter().filter(|trail| trail.range <= number).max_by_key(|trail| trail.range);
+        number < own.map_or(from, |trail| trail.audit_from)
+    }
 }
 
 /// The counters of a queue, as the store keeps them.

@@ -285,6 +285,21 @@ fn s17_what_the_trail_no_longer_knows_may_be_redriven_as_new() {
 }
 
 #[test]
+fn r3_a_memo_that_a_restore_undid_may_be_told_after_another_was_made() {
+    let mut story = Story::new(policy());
+    story.append("a", "e1");
+    let held = story.claim("a");
+    story.call(Op::Backup { name: "b".into() }, Answer::Done);
+    let (run, token, revision, name) = (held.run, held.token, 0, Name::from("s"));
+    let finish = |value| Op::StepFinish { run, token, revision, name: name.clone(), value };
+    let late = story.ask(finish(7));
+    story.records.push(Record::fact(0, Op::Restore { backup: "b".into() }));
+    story.call(finish(8), Answer::Step(StepAnswer::Value(8)));
+    story.answer(late, Answer::Step(StepAnswer::Value(7)));
+    breaks(&story.end(), StepMemo, |h| h.retain(|r| !matches!(r.op, Some(Op::Restore { .. }))));
+}
+
+#[test]
 fn r3_a_memo_told_after_the_restore_that_undid_it_binds_nobody() {
     let mut story = Story::new(policy());
     story.append("a", "e1");

@@ -84,6 +84,22 @@ fn a_trail_that_the_retention_has_shortened_is_folded_from_its_middle() {
 }
 
 #[test]
+fn each_database_of_several_has_a_trail_of_its_own() {
+    let trail = |range, audit_from| Trail { range, audit_from };
+    let dump = Dump {
+        audit_from: Some(130),
+        trails: vec![trail(100, 130), trail(200, u64::MAX), trail(300, 301)],
+        ..Dump::default()
+    };
+    let before: Vec<u64> = [99, 129, 130, 199, 200, 299, 300, 301, 999]
+        .into_iter()
+        .filter(|number| dump.is_before_trail(*number))
+        .collect();
+    assert_eq!(before, [99, 129, 200, 299, 300]);
+    assert!(!Dump { audit_from: None, ..dump }.is_before_trail(1), "nothing was removed");
+}
+
+#[test]
 fn a_violation_is_told_with_its_records() {
     let mut told = life().end();
     dump_of(&mut told).runs[0].state = State::Failed;

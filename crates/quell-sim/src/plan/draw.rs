@@ -10,7 +10,10 @@ use quell_core::lane::{DuringRun, OnFailed};
 use quell_core::window::WindowPolicy;
 
 use super::items::Items;
-use super::{Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan, network, sources, versions};
+use super::{
+    DatabaseShape, Habit, Item, Plan, PullerPlan, QueueShape, Rule, Shape, WorkerPlan, databases, network,
+    sources, versions,
+};
 use crate::chance::Chance;
 
 const QUEUES: [&str; 2] = ["chat", "jobs"];
@@ -20,6 +23,7 @@ pub(super) fn plan(seed: u64) -> Plan {
     let mut chance = Chance::seeded(seed);
     let c = &mut chance;
     let mut shape = shape(c);
+    databases::shape(seed, &mut shape);
     let queues = shape.queues.len();
     let mut items = Vec::new();
     let mut workers = c.between(0, 2);
@@ -46,6 +50,7 @@ pub(super) fn plan(seed: u64) -> Plan {
     sources::add(seed, &mut shape, &mut items);
     versions::add(seed, &shape, nodes, &mut items);
     network::add(seed, &shape, &mut items);
+    databases::add(seed, &shape, &mut items);
     Plan { seed, shape, items }
 }
 
@@ -82,6 +87,7 @@ fn shape(c: &mut Chance) -> Shape {
         closer: c.percent(50),
         retention: c.percent(8).then(|| Duration::from_millis(c.between(500, 4_000))),
         sink: c.percent(30),
+        databases: vec![DatabaseShape::default()],
     }
 }
 

@@ -124,7 +124,11 @@ impl Parts {
                 self.run.lease = Duration::from_millis(ms);
                 self.settings.lease = self.run.lease;
             }
-            Rule::MaxRunning(max) => self.run.max_running = Some(max),
+            // Each database has its share of it, so less than one for each is refused (`docs/design/scale-out.md`).
+            Rule::MaxRunning(max) => {
+                let least = u32::try_from(shape.databases.len()).unwrap_or(u32::MAX);
+                self.run.max_running = Some(max.max(least));
+            }
             Rule::Notify { failed_only } => self.notify = Some(failed_only),
             Rule::LaneEvents(max) => self.append.lane_events = max,
             Rule::DropOldest => self.append.overflow = Overflow::DropOldest,

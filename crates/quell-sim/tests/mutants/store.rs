@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use quell_core::batch::Batch;
 use quell_core::clock::Clock;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
-use quell_core::event::{Event, EventId, NewEventId, Payload};
+use quell_core::event::{Event, EventId, NewEvent, NewEventId, Payload};
 use quell_core::inspect::{Inspect, Inspected};
 use quell_core::memory::{MemoryStore, Snapshot};
 use quell_core::shelf::{ShelfAnswer, ShelfRequest};
@@ -16,6 +16,7 @@ use quell_core::source::{SourceFault, SourceReport, SourceVerdict};
 use quell_core::store::*;
 use quell_core::window::WindowPolicy;
 use quell_sim::Subject;
+use quell_store_many::Whole;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
@@ -62,11 +63,15 @@ pub(crate) enum Mistake {
     IgnoresDisable,
     /// Everybody fetches an answer that is being fetched.
     FetchTwice,
+    /// What another database relays is taken and not stored.
+    LosesRelayed,
+    /// What another database relays is stored once more, under another id.
+    RelaysTwice,
 }
 
 pub(crate) struct Mutant {
     mistake: Mistake,
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
     memory: Mutex<Memory>,
 }
 
@@ -83,7 +88,7 @@ struct Memory {
 
 impl Mutant {
     pub(crate) fn new(mistake: Mistake, clock: Arc<dyn Clock>) -> Self {
-        Mutant { mistake, inner: MemoryStore::new(clock), memory: Mutex::default() }
+        Mutant { mistake, inner: Arc::new(MemoryStore::new(clock)), memory: Mutex::default() }
     }
 
     fn is(&self, mistake: Mistake) -> bool {
@@ -107,6 +112,11 @@ impl Mutant {
     }
 }
 
+/// Under the id that a settle gave it, and to be kept aside until it is due.
+fn is_relayed(event: &NewEvent) -> bool {
+    event.id.id().as_str().ends_with("/1") && event.delay == Some(Duration::ZERO)
+}
+
 impl Subject for Mutant {
     fn backup(&self) -> Snapshot {
         self.inner.backup()
@@ -118,6 +128,10 @@ impl Subject for Mutant {
             self.memory().epoch += quell_core::limits::EPOCH_JUMP;
         }
     }
+
+    fn whole(self: Arc<Self>) -> Arc<dyn Whole> {
+        self.inner.clone()
+    }
 }
 
 #[async_trait]
@@ -127,6 +141,15 @@ impl Store for Mutant {
             for event in &mut request.events {
                 event.window = Some(WindowPolicy::None);
             }
+        }
+        let relayed = request.events.iter().all(is_relayed);
+        if self.is(Mistake::RelaysTwice) && relayed {
+            let mut again = request.clone();
+            for event in &mut again.events {
+                let id = EventId::new(format!("again-{}", event.id.id())).expect("a short text");
+                event.id = NewEventId::Given(id);
+            }
+            self.inner.append(again).await?;
         }
         let sent = request.clone();
         if self.is(Mistake::DuplicateIsNew) {
@@ -139,8 +162,12 @@ impl Store for Mutant {
         if self.is(Mistake::DishonestRefusal) && self.now_and_then(9) {
             return Err(StoreError::unavailable("a lie"));
         }
-        let doomed = sent.events.iter().find(|event| event.id.id().as_str().ends_with('7'));
-        if let Some(event) = doomed.filter(|_| self.is(Mistake::LosesEvent)) {
+        let loses = |event: &&NewEvent| match self.mistake {
+            Mistake::LosesEvent => event.id.id().as_str().ends_with('7'),
+            Mistake::LosesRelayed => relayed,
+            _ => false,
+        };
+        if let Some(event) = sent.events.iter().find(loses) {
             let action = ControlAction::EraseEvent { lane: event.lane.clone(), id: event.id.id().clone() };
             self.inner.control(Control { actor: "nobody".into(), action }).await?;
         }

@@ -8,13 +8,13 @@ use quell_core::error::ErrorKind;
 use quell_core::event::NewEvent;
 use quell_core::inspect::{AuditFilter, Inspect, Inspected};
 use quell_core::memory::MemoryStore;
-use quell_core::store::{AppendRequest, SettleRequest, Store};
+use quell_core::store::{AppendRequest, ControlAction, SettleRequest, Store};
 use quell_store_many::limits::RANGE_BITS;
 use quell_store_many::{ManyStore, RELAY, Whole, check_alone};
 use quell_store_tests::World;
 use quell_store_tests::builders::{
-    SUCCEEDED, append, append_one, claim_all, claim_none, claim_one, event, ids, lane, secs, settle,
-    settle_request, sweep, try_append,
+    SUCCEEDED, append, append_one, claim_all, claim_none, claim_one, event, ids, lane, schedule, secs,
+    settle, settle_request, sweep, try_append, try_control, whole,
 };
 use quell_store_tests::reads::{totals, trail, verify};
 
@@ -184,6 +184,50 @@ async fn lanes_of_the_other_database_go_on_while_one_is_away() {
         found.extend(claim_all(&*store).await);
     }
     assert_eq!(found.len(), 1, "a database that is back is asked again");
+}
+
+/// *Unavailable* means that nothing is done; what one database has done is something.
+#[tokio::test]
+async fn a_hand_on_all_databases_that_one_refuses_is_not_said_to_be_undone() {
+    let pair = Pair::fresh(2).await;
+    let store = opened(&pair.members).await;
+    let [here, there] = keys_of(&store, 1);
+    append(&*store, [event("chat", &here[0]), event("chat", &there[0])]).await;
+    let pause = || try_control(&*store, ControlAction::PauseQueue(whole("chat")));
+    for away in [0, 1] {
+        pair.members[away].seal(Some("a test")).await.unwrap();
+        assert_eq!(pause().await.unwrap_err().kind, ErrorKind::Unknown, "the other one has paused");
+        assert_eq!(
+            pause().await.unwrap_err().kind,
+            ErrorKind::Unavailable,
+            "nothing is left to be done there"
+        );
+        pair.members[away].seal(None).await.unwrap();
+        assert!(pause().await.unwrap().changed, "repeated it is complete");
+        claim_none(&*store).await;
+        assert!(try_control(&*store, ControlAction::ResumeQueue(whole("chat"))).await.unwrap().changed);
+    }
+    for member in &pair.members {
+        member.seal(Some("a test")).await.unwrap();
+    }
+    assert_eq!(pause().await.unwrap_err().kind, ErrorKind::Unavailable, "nobody has done anything");
+}
+
+/// A schedule whose key moves to another database is removed before it is put.
+#[tokio::test]
+async fn a_schedule_that_is_removed_and_cannot_be_put_is_not_said_to_be_as_before() {
+    let pair = Pair::fresh(2).await;
+    let store = opened(&pair.members).await;
+    let [here, there] = keys_of(&store, 1);
+    let put = |key: &str| {
+        let nightly = schedule("nightly", "0 3 * * *", &lane("chat", key));
+        try_control(&*store, ControlAction::PutSchedule(nightly))
+    };
+    assert!(put(&here[0]).await.unwrap().changed);
+    pair.members[1].seal(Some("a test")).await.unwrap();
+    assert_eq!(put(&there[0]).await.unwrap_err().kind, ErrorKind::Unknown);
+    pair.members[1].seal(None).await.unwrap();
+    assert!(put(&there[0]).await.unwrap().changed);
 }
 
 #[tokio::test]

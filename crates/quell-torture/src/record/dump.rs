@@ -53,6 +53,7 @@ pub async fn dump(recorder: &Recorded, drained: bool) -> StoreResult<Dump> {
         runs: rows.iter().map(dump_run).collect(),
         audit: audit.into_iter().map(|record| audit_entry(record, &names)).collect(),
         audit_from: None,
+        trails: Vec::new(),
     })
 }
 
