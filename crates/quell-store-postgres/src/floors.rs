@@ -304,7 +304,11 @@ mod tests {
         let under_way = floors.start();
         floors.leased(7, at(130_002), at(130_003));
         floors.found(&under_way, 7, at(100_010), &outlook(None, None));
-        assert_eq!(floors.start().lease, vec![130_001], "a lease that was given meanwhile is not passed over");
+        assert_eq!(
+            floors.start().lease,
+            vec![130_001],
+            "a lease that was given meanwhile is not passed over"
+        );
         floors.found(&floors.start(), 7, at(100_020), &outlook(None, None));
         assert_eq!(floors.start().lease, vec![130_003]);
     }
