@@ -57,12 +57,30 @@ pub fn divergence_max(lease: Duration) -> Duration {
 ///
 /// Far ahead of the backup is not enough: one backup may be restored twice, in two places, and nobody can ask the one
 /// what the other has told. So the sequence also never lies behind a floor that rises with the calendar by 2^20 numbers
-/// a second, faster than any store hands them out, and below 2^53 until the year 2296.
+/// a second, faster than any store hands them out, and below 2^52 until the year 2160.
+///
+/// One of several databases stays in its range, whose floor rises by 2^16 a second and lies in it until 2058.
 pub fn after_restore(last_number: u64, now: Timestamp) -> Option<u64> {
+    let next = last_number.saturating_add(jump(last_number)).max(calendar_floor(last_number, now));
+    let range =
+        |number: u64| number.checked_sub(limits::RANGES_FROM).map(|above| above >> limits::RANGE_BITS);
+    (next < limits::NUMBER_MAX && range(next) == range(last_number)).then_some(next)
+}
+
+/// How far behind its last number a store goes on after a restore.
+pub fn jump(last_number: u64) -> u64 {
+    if last_number < limits::RANGES_FROM { limits::EPOCH_JUMP } else { limits::RANGE_JUMP }
+}
+
+/// The number that a store does not lie behind at this moment, whatever was restored into it.
+pub fn calendar_floor(last_number: u64, now: Timestamp) -> u64 {
     const FLOOR_FROM: i64 = 1_704_067_200; // 2024-01-01
     let seconds = u64::try_from(now.as_millis() / 1_000 - FLOOR_FROM).unwrap_or(0);
-    let next = last_number.saturating_add(limits::EPOCH_JUMP).max(seconds << 20);
-    (next < limits::NUMBER_MAX).then_some(next)
+    if last_number < limits::RANGES_FROM {
+        seconds << 20
+    } else {
+        ((last_number >> limits::RANGE_BITS) << limits::RANGE_BITS) + (seconds << 16)
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +96,19 @@ mod tests {
         assert!(after_restore(a, first).unwrap() >= a + limits::EPOCH_JUMP, "never behind what was told");
         assert_eq!(after_restore(limits::NUMBER_MAX - 1, first), None);
         assert!(after_restore(0, Timestamp::from_millis(0)).is_some(), "a clock of 1970 is no obstacle");
+    }
+
+    #[test]
+    fn one_of_several_databases_goes_on_in_its_own_range() {
+        let (first, second) =
+            (Timestamp::from_millis(1_800_000_000_000), Timestamp::from_millis(1_800_000_010_000));
+        let begin = limits::RANGES_FROM + (3 << limits::RANGE_BITS);
+        let own = begin..begin + (1 << limits::RANGE_BITS);
+        let (a, b) = (after_restore(begin, first).unwrap(), after_restore(begin, second).unwrap());
+        assert!(own.contains(&a) && own.contains(&b) && b - a >= 10 << 16, "{a} {b}");
+        assert_eq!(after_restore(a, first), Some(a + limits::RANGE_JUMP), "never behind what was told");
+        assert_eq!(after_restore(own.end - 2, first), None, "what follows is the range of another database");
+        assert_eq!(after_restore(limits::RANGES_FROM - 2, first), None, "a database alone has no range");
     }
 
     #[test]

@@ -159,9 +159,16 @@ pub const SHELF_SWEEP_STEP: usize = 1_000;
 pub const APPLICATION_NAME_BYTES_MAX: usize = 32;
 /// Names of keys are made of ids and keys of lanes, several at a time.
 pub const APPLICATION_KEY_BYTES_MAX: usize = 1_024;
-/// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^13 restores
-/// fit below 2^53.
+/// A restored store continues its numbers this far ahead of its backup: more than were handed out since. 2^12 restores
+/// fit below 2^52.
 pub const EPOCH_JUMP: u64 = 1 << 40;
+/// Databases that are one store together take their numbers (lanes, runs, events, tokens) from ranges of 2^46 of their own, so
+/// that no two give the same one: at 150 thousand numbers a second a range lasts for fourteen years.
+pub const RANGE_BITS: u32 = 46;
+/// Where these ranges begin: half of all numbers, which a database alone reaches by no calendar before the year 2160.
+pub const RANGES_FROM: u64 = 1 << 52;
+/// The jump of a database that has such a range: what it gives in five days at that rate. 2^10 restores fit into a range.
+pub const RANGE_JUMP: u64 = 1 << 36;
 /// Stdout of a child beyond this is read and thrown away.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Held lanes of one queue that a look at its leases reads in stores that cannot count them by themselves. Those come first

@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use crate::clock::{Clock, Timestamp};
 use crate::error::StoreResult;
 use crate::inspect::{Inspect, Inspected};
-use crate::limits;
 use crate::mutants::mutant;
 use crate::shelf::{ShelfAnswer, ShelfRequest};
 use crate::store::{
@@ -73,7 +72,7 @@ impl MemoryStore {
         // A backup may be restored twice: what was told after the first time must not be told again after the second.
         let told = portable::last(&world).max(portable::last(&backup.0));
         *world = backup.0.clone();
-        world.numbers = Numbers::Last(told + limits::EPOCH_JUMP);
+        world.numbers = Numbers::Last(told + crate::lease::jump(told));
         if mutant("restore_takes_numbers_back") {
             world.numbers = backup.0.numbers.clone();
         }

@@ -5,11 +5,13 @@
 pub const PARTITIONS: usize = 1_024;
 /// Databases of one store: the range of numbers is divided among them, and each needs a range that it never uses up.
 pub const DATABASES_MAX: usize = 32;
-/// A database takes its numbers (lanes, runs, events, tokens) from a range of 2^46 of its own, so that no two databases of a
-/// store give the same number: at 150 thousand numbers a second one lasts for fourteen years.
-pub const RANGE_BITS: u32 = 46;
-/// Ranges below 2^53. A database uses one, a move one for each of its targets.
-pub const RANGES: u64 = 1 << (53 - RANGE_BITS);
+/// The first range of numbers that a database may have. Those below lie where a database that is a store alone goes on after a
+/// restore ([`quell_core::lease::after_restore`]).
+pub const RANGE_FIRST: u64 = quell_core::limits::RANGES_FROM >> RANGE_BITS;
+/// Where ranges end. A database uses one, a move one for each of its targets, so there are enough for two stores of the most
+/// databases.
+pub const RANGES: u64 = quell_core::limits::NUMBER_MAX >> RANGE_BITS;
+pub use quell_core::limits::RANGE_BITS;
 /// Lanes from before a move of which it is remembered where they are.
 pub const LANES_MAX: usize = 65_536;
 /// A database that did not answer a claim is left out by so many that follow: workers of the others do not wait for it.

@@ -13,7 +13,7 @@ use quell_core::shelf::{Shelf, ShelfAction, ShelfRequest};
 use quell_core::store::Store;
 
 use crate::ManyStore;
-use crate::limits::{DATABASES_MAX, MAKING_SECS, RANGE_BITS, RANGES};
+use crate::limits::{DATABASES_MAX, MAKING_SECS, RANGE_BITS, RANGE_FIRST, RANGES};
 use crate::map::{Database, MAKING, MAP, Map, agree, documents};
 
 /// A database that can be worked with and that can be moved: each of the stores.
@@ -99,8 +99,9 @@ async fn make(members: &[Arc<dyn Whole>], word: &str) -> StoreResult<()> {
         keep_others_out(&**member, word).await?;
     }
     // A database that is named twice has refused the second word.
-    let databases =
-        (1..).zip(members).map(|(range, member)| Database { place: member.description().place, range });
+    let databases = (RANGE_FIRST..)
+        .zip(members)
+        .map(|(range, member)| Database { place: member.description().place, range });
     let map = Map::new(word.to_owned(), 1, databases.collect());
     for (me, member) in members.iter().enumerate() {
         begin_numbers(&**member, map.databases[me].range, word).await?;

@@ -25,7 +25,7 @@ use quell_core::totals::Totals;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
 
 use crate::claim::share;
-use crate::limits::{LANES_MAX, PARTITIONS, RANGE_BITS};
+use crate::limits::{LANES_MAX, PARTITIONS, RANGE_BITS, RANGE_FIRST};
 use crate::map::{Database, MAP, Map, agree};
 use crate::open::{Whole, first_number};
 
@@ -269,7 +269,7 @@ impl Portable for Spread {
         for declaration in &frame.declarations {
             check_rate(declaration, many)?;
         }
-        let range = (frame.last_number >> RANGE_BITS) + 1;
+        let range = RANGE_FIRST.max((frame.last_number >> RANGE_BITS) + 1);
         let databases = (range..)
             .zip(&self.members)
             .map(|(range, member)| Database { place: member.description().place, range });

@@ -3,7 +3,8 @@
 -- opened first: before it hands out a number, the sequence is raised beyond all that a lost tail may have told.
 --
 -- KEYS[1] meta. ARGV: the schema of this program, the run id of the server, the jump of an epoch, the floor that the
--- calendar sets, the first number that is too large, the server's time in milliseconds.
+-- calendar sets, the first number that is too large, the server's time in milliseconds. A database of several has a range of
+-- numbers above those: its jump, its floor within the range, and the size of a range.
 local meta = KEYS[1]
 local known = redis.call('HMGET', meta, 'schema', 'server', 'number', 'raised')
 if known[1] and tonumber(known[1]) > tonumber(ARGV[1]) then
@@ -14,8 +15,15 @@ if known[2] ~= ARGV[2] then
   -- The time since the last jump counts as 1,024 numbers a millisecond: should this very jump be lost with the tail of
   -- the log, the next one still lands behind everything told under this one.
   local since = math.max(0, tonumber(ARGV[6]) - tonumber(known[4] or ARGV[6]))
-  local number = math.max(last + tonumber(ARGV[3]) + since * 1024, tonumber(ARGV[4]))
-  if number >= tonumber(ARGV[5]) then
+  local number, ends
+  if last < tonumber(ARGV[5]) then
+    number, ends = math.max(last + tonumber(ARGV[3]) + since * 1024, tonumber(ARGV[4])), tonumber(ARGV[5])
+  else
+    -- As 64 a millisecond in a range, which is to last for years.
+    local first = last - last % tonumber(ARGV[9])
+    number, ends = math.max(last + tonumber(ARGV[7]) + since * 64, first + tonumber(ARGV[8])), first + tonumber(ARGV[9])
+  end
+  if number >= ends then
     return {'spent'}
   end
   number = string.format('%.0f', number)

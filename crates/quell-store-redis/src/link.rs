@@ -274,10 +274,13 @@ impl Link {
         let (seconds, micros): (i64, i64) =
             redis::cmd("TIME").query_async(connection).await.map_err(failed)?;
         let now = Timestamp::from_millis(seconds * 1_000 + micros / 1_000);
-        let floor = lease::after_restore(0, now).unwrap_or(limits::NUMBER_MAX);
+        // A database alone, and one of several, which stays in the range of its numbers: the script knows which it is.
+        let alone = lease::calendar_floor(0, now);
+        let in_range = lease::calendar_floor(limits::RANGES_FROM, now) - limits::RANGES_FROM;
         let mut call = redis::cmd("EVAL");
         call.arg(OPEN).arg(1).arg(self.keys.meta()).arg(SCHEMA).arg(&settings.run_id);
-        call.arg(limits::EPOCH_JUMP).arg(floor).arg(limits::NUMBER_MAX).arg(now.as_millis());
+        call.arg(limits::EPOCH_JUMP).arg(alone).arg(limits::RANGES_FROM).arg(now.as_millis());
+        call.arg(limits::RANGE_JUMP).arg(in_range).arg(1_u64 << limits::RANGE_BITS);
         let answer: Value = call.query_async(connection).await.map_err(failed)?;
         let mut answer = reply::list(answer)?.into_iter().map(reply::text);
         let mut word = || answer.next().flatten();

@@ -9,7 +9,7 @@ use quell_core::event::NewEvent;
 use quell_core::inspect::{AuditFilter, Inspect, Inspected};
 use quell_core::memory::MemoryStore;
 use quell_core::store::{AppendRequest, ControlAction, SettleRequest, Store};
-use quell_store_many::limits::RANGE_BITS;
+use quell_store_many::limits::{RANGE_BITS, RANGE_FIRST};
 use quell_store_many::{ManyStore, RELAY, Whole, check_alone};
 use quell_store_tests::World;
 use quell_store_tests::builders::{
@@ -60,7 +60,11 @@ async fn a_request_over_both_databases_is_answered_in_its_order_and_each_key_is_
     let batches = claim_all(&*store).await;
     assert_eq!(batches.len(), 6);
     let ranges: BTreeSet<u64> = batches.iter().map(|batch| batch.run_id.lane >> RANGE_BITS).collect();
-    assert_eq!(ranges, BTreeSet::from([1, 2]), "no two databases give the same number");
+    assert_eq!(
+        ranges,
+        BTreeSet::from([RANGE_FIRST, RANGE_FIRST + 1]),
+        "no two databases give the same number"
+    );
     for batch in &batches {
         settle(&*store, batch, SUCCEEDED).await;
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use quell_core::copy::{Frame, Portable};
 use quell_core::error::{ErrorKind, StoreError};
+use quell_core::limits::{RANGE_BITS, RANGE_JUMP, RANGES_FROM};
 use quell_core::outcome::Verdict;
 use quell_core::store::{AppendRequest, SettleRequest, Store};
 use quell_core::tables::Cell;
@@ -200,6 +202,24 @@ async fn scripts_of_applications_are_told_again_to_a_server_that_has_forgotten_t
     // The server was opened on the way: the next number lies behind the jump.
     let receipt = append_one(&*store, event("chat", "k")).await;
     assert!(receipt.seq.is_some_and(|seq| seq > quell_core::limits::EPOCH_JUMP), "{receipt:?}");
+}
+
+/// What follows its range belongs to another database of the same store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_several_databases_stays_in_its_range_when_its_server_is_restarted() {
+    let first = RANGES_FROM + (5 << RANGE_BITS);
+    let mut server = Redis::start().expect("a server starts");
+    let store = opened(&server).await;
+    let frame = store.frame().await.expect("it has one");
+    store.take_frame(&Frame { last_number: first, ..frame }).await.expect("nothing is stored in it yet");
+    let seq = async || append_one(&*store, event("chat", "k")).await.seq.expect("it has entered its lane");
+    let before = seq().await;
+    assert!(before > first, "{before}");
+    server.kill().expect("it can be killed");
+    server.start_again().expect("it starts again");
+    insisted!(store.claim(claim_request(&worker("w"))));
+    let after = seq().await;
+    assert!(after >= before + RANGE_JUMP && after < first + (1 << RANGE_BITS), "{before} {after}");
 }
 
 fn copy(from: &Path, to: &Path) {
