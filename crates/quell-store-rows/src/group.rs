@@ -6,6 +6,7 @@
 //! each call is tried alone, so that none suffers for another; an unknown end is told to each caller, who repeats by id
 //! or token.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,10 +45,12 @@ pub(crate) trait Grouped: Send + Sync + 'static {
 
 type Call<G> = (<G as Grouped>::Request, oneshot::Sender<StoreResult<<G as Grouped>::Answer>>, Instant);
 
-/// Calls of one verb that are done alone at once: each may hold a connection while it waits for its lane.
-const ALONE_AT_ONCE: usize = 2;
-/// Calls that may wait for their turn to be done alone; beyond this the caller gets "unavailable" at once.
-const ALONE_WAITING_MAX: usize = 1_024;
+/// A call beside the groups.
+type Waiting<G> = (<G as Grouped>::Request, oneshot::Sender<StoreResult<<G as Grouped>::Answer>>);
+
+/// Transactions of one verb that wait for busy lanes at once: each holds a connection meanwhile. As many calls may wait for one
+/// of these places as for a group; beyond that the caller gets "unavailable" at once.
+const PATIENT_AT_ONCE: usize = 2;
 /// Groups of one verb under way at once. More than two make the groups smaller and the server no busier.
 const AT_ONCE: usize = 2;
 /// How often the callers of the last group get a turn before the next group leaves: see [`serve`].
@@ -58,7 +61,7 @@ const CONFLICTS_MAX: u32 = 3;
 /// The way in to a group.
 pub(crate) struct Entrance<G: Grouped>([mpsc::Sender<Call<G>>; AT_ONCE]);
 
-/// A verb with the places for calls that are done alone.
+/// A verb with the places for transactions that wait.
 struct Counter<G> {
     verb: G,
     places: Semaphore,
@@ -67,7 +70,7 @@ struct Counter<G> {
 
 impl<G: Grouped> Entrance<G> {
     pub(crate) fn open(verb: G) -> Self {
-        let counter = Counter { verb, places: Semaphore::new(ALONE_AT_ONCE), waiting: AtomicUsize::new(0) };
+        let counter = Counter { verb, places: Semaphore::new(PATIENT_AT_ONCE), waiting: AtomicUsize::new(0) };
         let counter = Arc::new(counter);
         Entrance(std::array::from_fn(|_| {
             let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
@@ -143,7 +146,7 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
     }
 }
 
-/// Does calls in one transaction; those whose lane is busy, or all of them when that does not work, apart.
+/// Does calls in one transaction; those whose lane is busy apart, and all of them one by one when that does not work.
 fn done_together<G: Grouped>(
     counter: Arc<Counter<G>>,
     group: Vec<Call<G>>,
@@ -166,12 +169,16 @@ fn done_together<G: Grouped>(
         };
         match done {
             Ok(answers) => {
+                let mut busy: BTreeMap<u64, Vec<Waiting<G>>> = BTreeMap::new();
                 for ((request, answer, _), done) in group.into_iter().zip(answers) {
                     match done {
                         // Nobody listens when the caller has given up; what was done stays done.
                         Some(done) => drop(answer.send(done)),
-                        None => alone(&counter, request, answer),
+                        None => busy.entry(G::place(&request)).or_default().push((request, answer)),
                     }
+                }
+                for calls in busy.into_values() {
+                    patiently(&counter, calls);
                 }
             }
             Err(Trouble::Again) if group.len() > 1 => {
@@ -188,7 +195,7 @@ fn done_together<G: Grouped>(
             }
             Err(_) => {
                 for (request, answer, _) in group {
-                    alone(&counter, request, answer);
+                    patiently(&counter, vec![(request, answer)]);
                 }
             }
         }
@@ -200,38 +207,132 @@ fn is_of_one(error: &StoreError) -> bool {
     !matches!(error.kind, ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
-/// Does one call by itself, beside the groups: it waits for its lane.
-fn alone<G: Grouped>(
-    counter: &Arc<Counter<G>>,
-    request: G::Request,
-    answer: oneshot::Sender<StoreResult<G::Answer>>,
-) {
-    if counter.waiting.fetch_add(1, Ordering::Relaxed) >= ALONE_WAITING_MAX {
-        counter.waiting.fetch_sub(1, Ordering::Relaxed);
-        let _ = answer.send(Err(Repeats::too_many()));
+/// Does calls beside the groups, in a transaction that waits for their lanes: one call, or all of a group that met the same
+/// busy lane. A key that gets thousands of events a second is busy again and again, and its calls one by one would be slower than
+/// they come.
+fn patiently<G: Grouped>(counter: &Arc<Counter<G>>, calls: Vec<Waiting<G>>) {
+    let many = calls.len();
+    if counter.waiting.fetch_add(many, Ordering::Relaxed) + many > limits::STORE_QUEUE_MAX {
+        counter.waiting.fetch_sub(many, Ordering::Relaxed);
+        refuse::<G>(calls, &Repeats::too_many());
         return;
     }
     let counter = counter.clone();
     tokio::spawn(async move {
-        // Places are never closed; a call that gets none all the same is done without.
-        let _place = counter.places.acquire().await;
-        let mut repeats = Repeats::new();
-        let done = loop {
-            match counter.verb.perform(&[&request], Patience::Answer).await {
-                Err(Trouble::Again) if repeats.again().await => {}
-                Err(Trouble::Again) => break Err(Repeats::too_many()),
-                Err(Trouble::Store(error)) => break Err(error),
-                Ok(mut answers) => match answers.pop().flatten() {
-                    Some(done) => break done,
-                    None if repeats.again().await => {}
-                    None => break Err(Repeats::too_many()),
-                },
-            }
-        };
-        counter.waiting.fetch_sub(1, Ordering::Relaxed);
-        let _ = answer.send(done);
+        // Places are never closed; calls that get none all the same are done without.
+        let place = counter.places.acquire().await;
+        let left = waited_for(&counter, calls).await;
+        drop(place);
+        counter.waiting.fetch_sub(many, Ordering::Relaxed);
+        for call in left {
+            patiently(&counter, vec![call]);
+        }
     });
+}
+
+/// Gives back the calls that have to be done one by one, because together they failed and only one of them may be at fault.
+async fn waited_for<G: Grouped>(counter: &Counter<G>, mut calls: Vec<Waiting<G>>) -> Vec<Waiting<G>> {
+    let mut repeats = Repeats::new();
+    loop {
+        let requests: Vec<&G::Request> = calls.iter().map(|(request, _)| request).collect();
+        match counter.verb.perform(&requests, Patience::Answer).await {
+            Ok(answers) => {
+                let mut busy = Vec::new();
+                for ((request, answer), done) in calls.into_iter().zip(answers) {
+                    match done {
+                        // Nobody listens when the caller has given up; what was done stays done.
+                        Some(done) => drop(answer.send(done)),
+                        None => busy.push((request, answer)),
+                    }
+                }
+                calls = busy;
+            }
+            Err(Trouble::Again) => {}
+            Err(Trouble::Store(error)) if calls.len() == 1 || !is_of_one(&error) => {
+                refuse::<G>(calls, &error);
+                return Vec::new();
+            }
+            Err(Trouble::Store(_)) => return calls,
+        }
+        if calls.is_empty() {
+            return calls;
+        }
+        if !repeats.again().await {
+            refuse::<G>(calls, &Repeats::too_many());
+            return Vec::new();
+        }
+    }
+}
+
+fn refuse<G: Grouped>(calls: Vec<Waiting<G>>, error: &StoreError) {
+    for (_, answer) in calls {
+        let _ = answer.send(Err(error.clone()));
+    }
 }
 
 /// How long a caller that repeats itself waits at the most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A lane that is always busy for those who do not wait. Notes how many calls each patient transaction did.
+    #[derive(Default)]
+    struct Busy(Arc<Mutex<Vec<usize>>>);
+
+    #[async_trait]
+    impl Grouped for Busy {
+        type Request = u64;
+        type Answer = u64;
+        const MOST: usize = 1_000;
+
+        fn place(request: &u64) -> u64 {
+            request % 2
+        }
+
+        fn weight(_: &u64) -> usize {
+            1
+        }
+
+        async fn perform(&self, requests: &[&u64], patience: Patience) -> RowsResult<Answers<u64>> {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if patience == Patience::None {
+                return Ok(requests.iter().map(|_| None).collect());
+            }
+            let refused = |n: &u64| *n == 13;
+            if requests.iter().any(|n| refused(n)) {
+                return Err(Trouble::Store(StoreError::new(ErrorKind::Limit, "thirteen")));
+            }
+            self.0.lock().unwrap().push(requests.len());
+            Ok(requests.iter().map(|n| Some(Ok(**n))).collect())
+        }
+    }
+
+    async fn asked(calls: std::ops::Range<u64>) -> (Vec<StoreResult<u64>>, Vec<usize>) {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let entrance = Entrance::open(Busy(done.clone()));
+        let answers = futures_util::future::join_all(calls.map(|n| entrance.call(n))).await;
+        let done = done.lock().unwrap().clone();
+        (answers, done)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_meet_a_busy_lane_wait_for_it_together() {
+        let (answers, done) = asked(100..700).await;
+        assert_eq!(answers, (100..700).map(Ok).collect::<Vec<_>>());
+        assert_eq!(done.iter().sum::<usize>(), 600);
+        assert!(done.len() <= 8, "a transaction for each of them would be slower than they come: {done:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_refused_does_not_take_those_with_it_that_waited_for_the_same_lane() {
+        let (answers, done) = asked(0..40).await;
+        for (n, answer) in (0..40).zip(answers) {
+            assert_eq!(answer.is_err(), n == 13, "{n}: {answer:?}");
+        }
+        assert_eq!(done.iter().sum::<usize>(), 39);
+    }
+}
