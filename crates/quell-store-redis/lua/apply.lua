@@ -187,7 +187,7 @@ local function broken()
     local found = redis.call('MGET', unpack(ARGV, first, last))
     for k = first, last do
       local row = found[k - first + 1]
-      if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then return 'lane' end
+      if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then return 'lane ' .. ARGV[k] end
     end
   end
   i = i + 2 * lanes

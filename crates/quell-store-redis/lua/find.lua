@@ -1,6 +1,6 @@
 -- Reads what belongs to lanes, if they are still as the caller has seen them: otherwise events that came since would not
 -- fit the lane that he has. ARGV: n, then the keys of n lanes and n versions; then a list of wishes, each a letter with its
--- arguments. The answer has one entry for each, or is empty when a lane has changed. Every wish is bounded by its own
+-- arguments. The answer has one entry for each, or only the key of a lane that has changed, as a status. Every wish is bounded by its own
 -- count or by the limits of one run, one lane or the configuration; all sources of one name by the number of tenants.
 --
 -- An event is kept as one member: number (8 bytes), mark (8, zero when none), size of the payload (4), fingerprint (16),
@@ -15,7 +15,10 @@ for first = i, i + lanes - 1, CHUNK do
   local found = redis.call('MGET', unpack(ARGV, first, last))
   for k = first, last do
     local row = found[k - first + 1]
-    if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then return out end
+    if not row or string.sub(row, 1, 8) ~= ARGV[k + lanes] then
+      out[2] = {ok = ARGV[k]}
+      return out
+    end
   end
 end
 i = i + 2 * lanes

@@ -12,6 +12,15 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
+/// The same as tests may move it: how long ago something happened here.
+pub(crate) fn now() -> tokio::time::Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where this store reads the clock of the runtime"
+    )]
+    tokio::time::Instant::now()
+}
+
 fn wall() -> Duration {
     #[expect(clippy::disallowed_methods, reason = "the one place where this store reads the wall clock")]
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

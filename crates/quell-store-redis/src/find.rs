@@ -143,7 +143,8 @@ impl Tx {
             self.as_seen(&mut call, &want);
             ask(&mut call, &want);
             let mut answer = self.ask(&call).await?;
-            if answer.len() == 0 {
+            if let [Value::SimpleString(row)] = answer.as_slice() {
+                self.contended(row);
                 self.give_back().await;
                 return Err(Trouble::Again);
             }

@@ -25,7 +25,7 @@ use crate::numbers::Numbers;
 use crate::reply;
 use crate::rows::{LaneValue, read_lane, read_source};
 use crate::script::Script;
-use crate::turns::Turns;
+use crate::turns::{LaneTurns, Turns};
 use crate::tx::Tx;
 use crate::wake::Bell;
 use crate::{inspect, sweep};
@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<Link>,
     pub(crate) numbers: Numbers,
     pub(crate) turns: Turns,
+    pub(crate) lane_turns: LaneTurns,
 }
 
 /// The pauses of queues, of one tenant or of all.
@@ -247,7 +248,12 @@ impl Redis {
         link.now().await?;
         let bell = Bell::new();
         let tasks = bell.tasks(&link);
-        let shared = Shared { link, numbers: Numbers::default(), turns: Turns::default() };
+        let shared = Shared {
+            link,
+            numbers: Numbers::default(),
+            turns: Turns::default(),
+            lane_turns: LaneTurns::default(),
+        };
         Ok(Redis { shared: Arc::new(shared), bell, tasks })
     }
 }

@@ -109,8 +109,9 @@ pub(crate) struct Tx {
     pub(crate) epoch: u64,
     pub(crate) lanes: BTreeMap<u64, Seen>,
     pub(crate) sources: BTreeMap<SourceId, SeenSource>,
-    /// The turns of this process on these sources.
+    /// The turns of this process on these sources, and on lanes that are contended.
     pub(crate) turns: Vec<Turn>,
+    lane_turns: Vec<Turn>,
     /// Keys that had no lane.
     pub(crate) absent: BTreeSet<String>,
     /// What else was seen: command, key, argument, answer.
@@ -143,6 +144,7 @@ impl Tx {
             lanes: BTreeMap::new(),
             sources: BTreeMap::new(),
             turns: Vec::new(),
+            lane_turns: Vec::new(),
             absent: BTreeSet::new(),
             looks: BTreeSet::new(),
             reserved: Vec::new(),
@@ -215,6 +217,23 @@ impl Tx {
         }
     }
 
+    /// Waits for the turn on contended lanes, once: whoever has some already would wait in a circle.
+    async fn take_lane_turns(&mut self, asked: impl Fn(u64, &LaneKey) -> bool) {
+        if self.lane_turns.is_empty() {
+            self.lane_turns = self.shared.lane_turns.take(asked).await;
+        }
+    }
+
+    /// A script found that the lane in this row has changed.
+    pub(crate) fn contended(&self, row: &str) {
+        let id = row.rsplit(':').next().and_then(|id| id.parse().ok());
+        let lane = id.and_then(|id: u64| Some((id, self.lanes.get(&id)?)));
+        // The row of a source may have the same number.
+        if let Some((id, seen)) = lane.filter(|(id, _)| self.keys().lane(*id) == row) {
+            self.shared.lane_turns.contend(id, &seen.key);
+        }
+    }
+
     fn script(&self, script: Script) -> Cmd {
         self.shared.link.script(script)
     }
@@ -254,6 +273,7 @@ impl Rows for Tx {
         if keys.is_empty() {
             return Ok(Lanes::default());
         }
+        self.take_lane_turns(|_, key| keys.contains(key)).await;
         let mut call = self.lanes_script();
         call.arg("k");
         let mut missing: BTreeSet<String> = keys.iter().map(lane_text).collect();
@@ -277,6 +297,7 @@ impl Rows for Tx {
         if ids.is_empty() {
             return Ok(Lanes::default());
         }
+        self.take_lane_turns(|id, _| ids.contains(&id)).await;
         let mut call = self.lanes_script();
         call.arg("i");
         for id in ids.iter().collect::<BTreeSet<_>>() {
@@ -287,6 +308,11 @@ impl Rows for Tx {
     }
 
     async fn due(&mut self, picks: &[Pick]) -> RowsResult<Vec<LaneAt>> {
+        // Which of them are due is known only when they are read.
+        self.take_lane_turns(|_, key| {
+            picks.iter().any(|pick| pick.tenant == key.tenant && pick.queue == key.queue)
+        })
+        .await;
         let mut call = self.script(Script::Due);
         call.arg(self.now.as_millis()).arg(self.reserved_until());
         for pick in picks {
@@ -401,6 +427,9 @@ impl Rows for Tx {
             }
             reason => {
                 tracing::trace!(?reason, "somebody else was faster");
+                if let Some(row) = reason.and_then(|reason| reason.strip_prefix("lane ")) {
+                    self.contended(row);
+                }
                 Err(Trouble::Again)
             }
         }
