@@ -185,10 +185,12 @@ type Says = fn(&Ask, &Plan) -> String;
 /// The answer, by rows: what it is, and how much of it for each load.
 fn rows(plans: &[(Ask, Plan)]) -> Vec<(String, Vec<String>)> {
     let more = format!("the same with {MORE} × the load");
-    let most = format!("what {} databases take, events a minute", grouped(DATABASES_MAX as f64));
-    let rows: [(&str, Says); 27] = [
+    let most =
+        format!("what one store of {} databases takes, events a minute", grouped(DATABASES_MAX as f64));
+    let rows: [(&str, Says); 28] = [
         ("runs a second", |_, plan| grouped(plan.runs_per_second)),
         ("databases", |_, plan| grouped(plan.databases as f64)),
+        ("stores side by side", |_, plan| grouped(plan.stores as f64)),
         ("machines for Quell beside them", |_, plan| grouped(plan.servers as f64)),
         ("worker processes", |_, plan| grouped(plan.workers as f64)),
         ("handlers at once", |_, plan| grouped(plan.slots as f64)),

@@ -6,6 +6,7 @@
 
 use quell_bench::Kind;
 use quell_bench::costs::{Costs, SMALL};
+pub(crate) use quell_store_many::limits::DATABASES_MAX;
 use serde::Serialize;
 
 use super::queue::{Load, simulate};
@@ -16,8 +17,6 @@ const REQUESTS: usize = 200_000;
 const BURSTS_MAX: usize = 1_000_000;
 /// How often a plan is mended before it counts as one that cannot be.
 const ROUNDS_MAX: usize = 60;
-/// A store of several databases has so many partitions, and a database has at least one of them.
-pub(crate) const DATABASES_MAX: usize = 1_024;
 /// So many times the load that was asked for, on the same machines.
 pub(crate) const MORE: f64 = 1.2;
 const HOURS_PER_MONTH: f64 = 730.0;
@@ -57,6 +56,8 @@ pub(crate) struct Ask {
 pub(crate) struct Plan {
     /// One file, one server of PostgreSQL or one Redis each.
     pub(crate) databases: usize,
+    /// Stores side by side, each with as many of the databases as one store may have.
+    pub(crate) stores: usize,
     /// Machines for Quell beside them; with SQLite Quell is on the machine of its file.
     pub(crate) servers: usize,
     /// Processes that run handlers, and handlers at once in all of them.
@@ -89,9 +90,9 @@ pub(crate) struct Plan {
     /// Which part of the machines is the busiest, and the events a minute at which it would work all the time on these machines.
     pub(crate) limit: &'static str,
     pub(crate) limit_events_per_minute: f64,
-    /// What as many databases as there are partitions would take, at the allowed share of their time.
+    /// What one store of the most databases would take, at the allowed share of their time.
     pub(crate) most_events_per_minute: f64,
-    /// False when the lateness that was asked for is not reached, or more databases are needed than there are partitions.
+    /// False when the lateness that was asked for is not reached.
     pub(crate) reached: bool,
 }
 
@@ -257,6 +258,7 @@ pub(crate) fn plan(ask: &Ask, costs: &Costs) -> Plan {
     let gigabytes_kept = gigabytes_per_day * ask.retention_days;
     Plan {
         databases,
+        stores: databases.div_ceil(DATABASES_MAX),
         servers,
         workers: whole(slots as f64 / ask.concurrency as f64),
         slots,
@@ -282,7 +284,7 @@ pub(crate) fn plan(ask: &Ask, costs: &Costs) -> Plan {
         limit,
         limit_events_per_minute: ask.events_per_minute / busiest,
         most_events_per_minute: events_of_one * 60.0 * DATABASES_MAX as f64,
-        reached: seen.late_p99_ms <= ask.late_p99_max_ms && databases <= DATABASES_MAX,
+        reached: seen.late_p99_ms <= ask.late_p99_max_ms,
     }
 }
 
@@ -367,7 +369,10 @@ mod tests {
         assert!(close(plan.disk_busy, 12.0 / 500.0 / 2.0), "{plan:?}");
         assert!(close(plan.network_busy, 24.0 * 8.0 / 10_000.0 / 2.0), "{plan:?}");
         assert!(close(plan.gigabytes_per_day, 6_000.0 * 1_000.0 * 86_400.0 / 1e9), "{plan:?}");
-        assert!(close(plan.most_events_per_minute / 1e6, 0.7 * 5_000.0 * 60.0 * 1_024.0 / 1e6), "{plan:?}");
+        assert!(
+            close(plan.most_events_per_minute / 1e6, 0.7 * 5_000.0 * 60.0 * DATABASES_MAX as f64 / 1e6),
+            "{plan:?}"
+        );
         let slow_disk = Ask { disk_megabytes_per_second: 3.0, ..ask(Kind::Redis, 360_000.0) };
         let plan = super::plan(&slow_disk, &round());
         assert_eq!((plan.databases, plan.limit), (6, "the disk of a database"), "{plan:?}");
@@ -375,13 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fifth_more_is_later_and_more_databases_than_partitions_are_not_to_be_had() {
+    fn a_fifth_more_is_later_and_more_databases_than_a_store_may_have_are_several_stores() {
         let busy = plan(&ask(Kind::Redis, 210_000.0), &round());
         assert!(busy.more_late_p99_ms.unwrap() > busy.late_p99_ms, "{busy:?}");
         let too_busy = plan(&Ask { busy_max: 0.9, ..ask(Kind::Redis, 270_000.0) }, &round());
         assert_eq!(too_busy.more_late_p99_ms, None, "{too_busy:?}");
-        let far = plan(&ask(Kind::Redis, 400e6), &round());
-        assert!(far.databases > DATABASES_MAX && !far.reached, "{far:?}");
+        assert_eq!(busy.stores, 1, "{busy:?}");
+        let far = plan(&ask(Kind::Redis, 12e6), &round());
+        assert_eq!((far.databases > DATABASES_MAX, far.stores, far.reached), (true, 2, true), "{far:?}");
     }
 
     #[test]
