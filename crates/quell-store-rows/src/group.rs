@@ -298,7 +298,7 @@ mod tests {
         }
 
         async fn perform(&self, requests: &[&u64], patience: Patience) -> RowsResult<Answers<u64>> {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            clock::pause(Duration::from_millis(5)).await;
             if patience == Patience::None {
                 return Ok(requests.iter().map(|_| None).collect());
             }
