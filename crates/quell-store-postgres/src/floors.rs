@@ -5,12 +5,13 @@
 //! remembers where it found the first living entry, and the next one begins there.
 //!
 //! An entry may yet appear before that place: its transaction was slow to commit, or an operator let an old lane go on. Then
-//! the bell that rings for it takes the place back to where it lies. A bell may be lost; hence a look that makes allowance for
-//! slow commits several times a second, and one from the very first every few seconds.
+//! the bell that rings for it takes the place back to where it lies. A bell may be late or lost; hence a look that makes allowance for
+//! slow commits several times a second and whenever the last one found nothing due, so that nobody is told that nothing is due
+//! without it. Every few seconds a look begins at the very first.
 //!
 //! Leases are given for a while from now, so those that are over lie between now and the first that is alive, if any is. While
 //! none is, a look begins behind everything that this process has given; its next lease takes the place back, as does a bell
-//! of another process, which may have given shorter ones.
+//! of another process, which may have given shorter ones, and a look that found nothing due.
 //!
 //! The lanes of each source have a place of their own: those that a source holds back lie far behind, and whoever looks for
 //! others must not have to begin there.
@@ -34,6 +35,8 @@ const WITH_ALLOWANCE: Duration = Duration::from_millis(250);
 const FROM_THE_FIRST: Duration = Duration::from_secs(2);
 /// Where a look begins that knows nothing.
 const FIRST: i64 = i64::MIN;
+/// The same for leases, where one less is asked for.
+const UNKNOWN: i64 = i64::MIN + 1;
 
 #[derive(Default)]
 pub(crate) struct Floors(Mutex<Places>);
@@ -52,6 +55,8 @@ struct Places {
 
 #[derive(Debug, Clone)]
 struct Place {
+    /// The last look found something due.
+    busy: bool,
     /// Now less the time of a slow commit, by the last look.
     slow: i64,
     /// For lanes that wait for no source.
@@ -103,9 +108,7 @@ impl Floors {
             places.since = Some(clock::now());
         }
         if places.allowed.is_none_or(|allowed| allowed.elapsed() >= WITH_ALLOWANCE) {
-            for place in places.of_queue.values_mut() {
-                place.take_back(place.slow);
-            }
+            places.of_queue.values_mut().for_each(|place| place.busy = false);
             places.allowed = Some(clock::now());
         }
         let mut start = Start {
@@ -116,7 +119,11 @@ impl Floors {
             governed: BTreeMap::new(),
             given: places.given.clone(),
         };
-        for (queue, place) in &places.of_queue {
+        for (queue, place) in &mut places.of_queue {
+            if !place.busy {
+                place.take_back(place.slow);
+                place.lease = UNKNOWN;
+            }
             start.queues.push(*queue);
             start.due.push(place.due);
             start.lease.push(place.lease);
@@ -144,7 +151,9 @@ impl Floors {
             known.map(|((_, source), _)| (*source, now.as_millis())).collect();
         governed.extend(outlook.governed.iter().map(|(source, levels)| (*source, begin(levels))));
         let (slow, due) = (now.before(SLOW_COMMIT).as_millis(), begin(&outlook.levels));
-        places.of_queue.insert(queue, Place { slow, due, lease, governed });
+        let levels = outlook.levels.iter().chain(outlook.governed.iter().flat_map(|(_, levels)| levels));
+        let busy = levels.into_iter().any(|(_, first)| *first <= now);
+        places.of_queue.insert(queue, Place { busy, slow, due, lease, governed });
     }
 
     /// This process has given leases: the first of them ends at this moment, and the last at that. A look under way may have
@@ -226,39 +235,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_begins_where_the_last_one_found_something_but_never_after_now() {
+    async fn a_look_begins_where_the_last_one_found_something_due() {
         let floors = Floors::default();
         let start = floors.start();
         assert_eq!(floors.due(7, None), FIRST);
-        floors.found(&start, 7, at(100_000), &outlook(Some(50_000), None));
-        assert_eq!(floors.due(7, None), 50_000, "a lane that waits since long is still seen");
-        floors.found(&start, 7, at(100_000), &outlook(Some(150_000), Some(160_000)));
-        assert_eq!(floors.due(7, None), 100_000);
+        floors.found(&start, 7, at(100_000), &outlook(Some(50_000), Some(160_000)));
         let next = floors.start();
-        assert_eq!((next.queues, next.due, next.lease), (vec![7], vec![100_000], vec![160_000]));
+        assert_eq!((next.queues, next.due, next.lease), (vec![7], vec![50_000], vec![160_000]));
+        floors.found(&start, 7, at(100_000), &outlook(Some(99_999), Some(160_000)));
+        assert_eq!(floors.start().due, vec![99_999]);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_twice_that_nothing_is_due_without_allowance_for_slow_commits() {
+        let floors = Floors::default();
+        floors.found(&floors.start(), 7, at(100_000), &outlook(Some(150_000), Some(160_000)));
+        assert_eq!(floors.due(7, None), 100_000, "never after now");
+        let next = floors.start();
+        assert_eq!((next.due, next.lease), (vec![98_000], vec![UNKNOWN]));
+        assert_eq!(floors.due(7, None), 98_000);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_times_a_second_a_look_makes_allowance_for_slow_commits() {
+    async fn several_times_a_second_a_busy_one_makes_allowance_for_slow_commits() {
         let floors = Floors::default();
-        floors.found(&floors.start(), 7, at(100_000), &outlook(None, None));
-        assert_eq!(floors.start().due, vec![100_000]);
+        floors.found(&floors.start(), 7, at(100_000), &outlook(Some(99_999), None));
+        assert_eq!(floors.start().due, vec![99_999]);
         tokio::time::advance(WITH_ALLOWANCE).await;
         assert_eq!(floors.start().due, vec![98_000]);
-        floors.found(&floors.start(), 7, at(100_250), &outlook(None, None));
-        assert_eq!(floors.start().due, vec![100_250], "until the next one");
+        floors.found(&floors.start(), 7, at(100_250), &outlook(Some(100_249), None));
+        assert_eq!(floors.start().due, vec![100_249], "until the next one");
     }
 
     #[tokio::test]
     async fn a_bell_for_something_older_takes_the_place_back_also_for_a_look_under_way() {
         let floors = Floors::default();
         let start = floors.start();
-        floors.found(&start, 7, at(100_000), &outlook(None, Some(160_000)));
+        floors.found(&start, 7, at(100_000), &outlook(Some(100_000), Some(160_000)));
         floors.rung_here(at(101_000));
         assert_eq!(floors.due(7, None), 100_000, "what is due now is seen anyway");
         floors.rung_here(at(10_000));
         assert_eq!(floors.due(7, None), 10_000);
-        floors.found(&start, 7, at(100_000), &outlook(None, None));
+        floors.found(&start, 7, at(100_000), &outlook(Some(100_000), None));
         let next = floors.start();
         assert_eq!((next.due, next.lease), (vec![10_000], vec![160_000]), "that look had begun before");
         floors.rung(at(120_000));
@@ -287,29 +305,27 @@ mod tests {
     #[tokio::test]
     async fn a_lease_of_this_process_is_seen_however_soon_it_ends() {
         let floors = Floors::default();
-        let start = floors.start();
-        floors.found(&start, 7, at(100_000), &outlook(None, Some(160_000)));
+        let due = Some(100_000);
+        floors.found(&floors.start(), 7, at(100_000), &outlook(due, Some(160_000)));
         let under_way = floors.start();
         floors.leased(7, at(101_000), at(130_000));
         assert_eq!(floors.start().lease, vec![101_000]);
-        floors.found(&under_way, 7, at(100_001), &outlook(None, Some(160_000)));
+        floors.found(&under_way, 7, at(100_001), &outlook(due, Some(160_000)));
         assert_eq!(floors.start().lease, vec![101_000], "that look had begun before");
     }
 
     #[tokio::test]
     async fn while_no_lease_is_alive_a_look_begins_behind_all_that_this_process_has_given() {
         let floors = Floors::default();
-        floors.found(&floors.start(), 7, at(100_000), &outlook(None, None));
+        let due = Some(100_000);
+        floors.found(&floors.start(), 7, at(100_000), &outlook(due, None));
         floors.leased(7, at(130_000), at(130_001));
         let under_way = floors.start();
         floors.leased(7, at(130_002), at(130_003));
-        floors.found(&under_way, 7, at(100_010), &outlook(None, None));
-        assert_eq!(
-            floors.start().lease,
-            vec![130_001],
-            "a lease that was given meanwhile is not passed over"
-        );
-        floors.found(&floors.start(), 7, at(100_020), &outlook(None, None));
+        floors.found(&under_way, 7, at(100_010), &outlook(due, None));
+        let floor = floors.start().lease;
+        assert_eq!(floor, vec![130_001], "a lease that was given meanwhile is not passed over");
+        floors.found(&floors.start(), 7, at(100_020), &outlook(due, None));
         assert_eq!(floors.start().lease, vec![130_003]);
     }
 
