@@ -98,7 +98,13 @@ class Worker:
         restore = self._listen()
         try:
             self.start()
-            self._mail.get()
+            # Looked at again and again: a signal that another thread was given wakes nobody who waits without an end.
+            while True:
+                try:
+                    self._mail.get(timeout=_LOOK_EVERY)
+                    break
+                except queue.Empty:
+                    pass
             self.stop()
         finally:
             restore()
