@@ -31,6 +31,10 @@ use clap::FromArgMatches;
 use crate::args::Cli;
 use crate::failure::Failure;
 
+/// A worker on a database of its own spends a sixth of its time in the system's allocator: rows come and go on many threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// After the command has returned, what is still running in the background gets this long; a handler that was
 /// abandoned has its program killed in that time.
 const BACKGROUND_MAX: Duration = Duration::from_secs(2);

@@ -80,7 +80,9 @@ pub(crate) static TRY_IDS: Sql = Sql {
 };
 static EXISTING: Sql =
     Sql { text: "SELECT id FROM quell.lane WHERE id = ANY($1)", types: &[Type::INT8_ARRAY] };
-/// A lane whose entry has changed while it was waited for is not the one that was found: hence the second condition.
+/// A lane whose entry has changed while it was waited for is not the one that was found: hence the second condition. The entry
+/// is locked before its lane: what another claim has just taken is gone with its entry. Of a lane that no longer is as it was found, the
+/// server would keep the lock, and whoever settles it would meet a busy lane.
 static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
@@ -93,7 +95,7 @@ static DUE: Sql = Sql {
              AND n.due_at = d.due_at
            WHERE d.queue_id = p.queue_id AND d.source = p.source AND d.priority = p.priority AND d.due_at <= $6
              AND d.due_at >= p.floor
-           ORDER BY d.due_at, d.lane_id LIMIT p.most FOR UPDATE OF n SKIP LOCKED) l"
+           ORDER BY d.due_at, d.lane_id LIMIT p.most FOR UPDATE OF d, n SKIP LOCKED) l"
     ),
     types: &[
         Type::INT4_ARRAY,

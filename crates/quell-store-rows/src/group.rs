@@ -55,6 +55,11 @@ const PATIENT_AT_ONCE: usize = 2;
 const AT_ONCE: usize = 2;
 /// How often the callers of the last group get a turn before the next group leaves: see [`serve`].
 const TURNS: usize = 32;
+/// How often calls whose lanes are busy are tried together before each waits for its own: a claim has a thousand lanes locked
+/// until it commits, and their ends one by one would be a thousand transactions.
+const ROUNDS: u32 = 4;
+/// Before the first of these rounds; each later one waits twice as long. A claim that walks over many lanes takes a few times this.
+const ROUND: Duration = Duration::from_millis(2);
 /// Conflicts of one group before it is taken apart: some lane in it is changed all the time.
 const CONFLICTS_MAX: u32 = 3;
 
@@ -138,7 +143,7 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
             let _ = answer.send(Err(StoreError::unavailable(text)));
         }
         // In a task of its own: should it panic, its callers are told "unknown" and the next group is served.
-        if tokio::spawn(done_together(counter.clone(), group)).await.is_err() {
+        if tokio::spawn(done_together(counter.clone(), group, ROUNDS)).await.is_err() {
             tracing::error!(
                 "a group of calls ended by a panic; its callers were told that the outcome is unknown"
             );
@@ -150,6 +155,7 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
 fn done_together<G: Grouped>(
     counter: Arc<Counter<G>>,
     group: Vec<Call<G>>,
+    rounds: u32,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         if group.is_empty() {
@@ -169,24 +175,31 @@ fn done_together<G: Grouped>(
         };
         match done {
             Ok(answers) => {
-                let mut busy: BTreeMap<u64, Vec<Waiting<G>>> = BTreeMap::new();
-                for ((request, answer, _), done) in group.into_iter().zip(answers) {
+                let mut busy: BTreeMap<u64, Vec<Call<G>>> = BTreeMap::new();
+                for (call, done) in group.into_iter().zip(answers) {
                     match done {
                         // Nobody listens when the caller has given up; what was done stays done.
-                        Some(done) => drop(answer.send(done)),
-                        None => busy.entry(G::place(&request)).or_default().push((request, answer)),
+                        Some(done) => drop(call.1.send(done)),
+                        None => busy.entry(G::place(&call.0)).or_default().push(call),
                     }
                 }
-                for calls in busy.into_values() {
-                    patiently(&counter, calls);
+                if busy.len() > 1 && rounds > 0 {
+                    // Somebody has several of these lanes, and lets go of them together.
+                    let group = busy.into_values().flatten().collect();
+                    tokio::spawn(once_more(counter, group, rounds - 1));
+                } else {
+                    for calls in busy.into_values() {
+                        let calls = calls.into_iter().map(|(request, answer, _)| (request, answer));
+                        patiently(&counter, calls.collect());
+                    }
                 }
             }
             Err(Trouble::Again) if group.len() > 1 => {
                 // The half without the lane that is changed all the time goes through.
                 let mut group = group;
                 let rest = group.split_off(group.len() / 2);
-                done_together(counter.clone(), group).await;
-                done_together(counter, rest).await;
+                done_together(counter.clone(), group, rounds).await;
+                done_together(counter, rest, rounds).await;
             }
             Err(Trouble::Store(error)) if group.len() == 1 || !is_of_one(&error) => {
                 for (_, answer, _) in group {
@@ -200,6 +213,20 @@ fn done_together<G: Grouped>(
             }
         }
     })
+}
+
+/// The next round of calls whose lanes were busy. They have left their group, which nobody waits for any longer.
+async fn once_more<G: Grouped>(counter: Arc<Counter<G>>, group: Vec<Call<G>>, rounds: u32) {
+    let many = group.len();
+    if counter.waiting.fetch_add(many, Ordering::Relaxed) + many > limits::STORE_QUEUE_MAX {
+        counter.waiting.fetch_sub(many, Ordering::Relaxed);
+        let calls = group.into_iter().map(|(request, answer, _)| (request, answer)).collect();
+        refuse::<G>(calls, &Repeats::too_many());
+        return;
+    }
+    clock::pause(ROUND * 2u32.pow(ROUNDS.saturating_sub(rounds + 1))).await;
+    counter.waiting.fetch_sub(many, Ordering::Relaxed);
+    done_together(counter, group, rounds).await;
 }
 
 /// Whether the fault may lie with one of the calls; a store that is away is away for all of them.
@@ -325,6 +352,52 @@ mod tests {
         assert_eq!(answers, (100..700).map(Ok).collect::<Vec<_>>());
         assert_eq!(done.iter().sum::<usize>(), 600);
         assert!(done.len() <= 8, "a transaction for each of them would be slower than they come: {done:?}");
+    }
+
+    /// Many lanes that are busy for the first two who ask. Notes how many calls each transaction did, and who waited.
+    #[derive(Default)]
+    struct Elsewhere {
+        asked: AtomicUsize,
+        done: Arc<Mutex<Vec<(usize, Patience)>>>,
+    }
+
+    #[async_trait]
+    impl Grouped for Elsewhere {
+        type Request = u64;
+        type Answer = u64;
+        const MOST: usize = 1_000;
+
+        fn place(request: &u64) -> u64 {
+            *request
+        }
+
+        fn weight(_: &u64) -> usize {
+            1
+        }
+
+        async fn perform(&self, requests: &[&u64], patience: Patience) -> RowsResult<Answers<u64>> {
+            clock::pause(Duration::from_millis(1)).await;
+            let held = self.asked.fetch_add(1, Ordering::Relaxed) < 4 && patience == Patience::None;
+            if !held {
+                self.done.lock().unwrap().push((requests.len(), patience));
+            }
+            Ok(requests.iter().map(|n| (!held).then_some(Ok(**n))).collect())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_meet_many_busy_lanes_are_tried_together_again() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let entrance = Entrance::open(Elsewhere { done: done.clone(), ..Elsewhere::default() });
+        let answers = futures_util::future::join_all((0..600).map(|n| entrance.call(n))).await;
+        assert_eq!(answers, (0..600).map(Ok).collect::<Vec<_>>());
+        let done = done.lock().unwrap().clone();
+        assert_eq!(done.iter().map(|(many, _)| many).sum::<usize>(), 600);
+        assert!(done.len() <= 6, "a transaction for each of them holds up everybody: {done:?}");
+        assert!(
+            done.iter().all(|(_, patience)| *patience == Patience::None),
+            "nobody waits for one lane: {done:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
