@@ -117,11 +117,15 @@ static FRONT: Sql = Sql {
              ORDER BY due_at, lane_id LIMIT 4) l",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8],
 };
+/// With their entries, as in [`DUE`]: every claim has those before it locks a source, so none waits for another in a circle.
 static LOCK_DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lane l WHERE l.id = ANY($1) AND l.due_at <= $2 ORDER BY l.id FOR UPDATE"
+        " FROM quell.lane l
+         JOIN quell.due d ON d.queue_id = l.queue_id AND d.source = l.source AND d.priority = l.priority
+           AND d.due_at = l.due_at AND d.lane_id = l.id
+         WHERE l.id = ANY($1) AND l.due_at <= $2 ORDER BY l.id FOR UPDATE OF d, l"
     ),
     types: &[Type::INT8_ARRAY, Type::INT8],
 };
