@@ -354,7 +354,7 @@ mod tests {
         assert!(done.len() <= 8, "a transaction for each of them would be slower than they come: {done:?}");
     }
 
-    /// Many lanes that are busy for the first two who ask. Notes how many calls each transaction did, and who waited.
+    /// Many lanes that are busy for the first four transactions. Notes how many calls each transaction did, and who waited.
     #[derive(Default)]
     struct Elsewhere {
         asked: AtomicUsize,
