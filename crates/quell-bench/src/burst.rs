@@ -12,6 +12,8 @@ use crate::targets::{self, Targets};
 use crate::{Figure, Sizes, Watch, Working, grouped, key, payload, percentile};
 
 const QUIET: Duration = Duration::from_secs(1);
+/// Lanes worked on at once: the windows of all keys end together, so there is room for all.
+const AT_ONCE: usize = 1024;
 
 #[derive(Default)]
 struct Handled {
@@ -24,7 +26,7 @@ pub(crate) async fn run(fresh: &Fresh, sizes: &Sizes) -> anyhow::Result<Vec<Figu
     let (keys, rounds) = (sizes.burst_keys, sizes.burst_rounds);
     let handled = Arc::new(Mutex::new(Handled::default()));
     let queue = Queue::quiet(QUIET).handler(recorder(handled.clone(), QUIET));
-    let (engine, worker) = fresh.open(queue, 512).await?;
+    let (engine, worker) = fresh.open(queue, AT_ONCE).await?;
     let working = Working::start(&engine, &worker)?;
 
     let watch = Watch::start();

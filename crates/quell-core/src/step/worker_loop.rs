@@ -27,10 +27,9 @@ use crate::lease;
 use crate::limits;
 use crate::store::{ClaimQueue, ClaimQueues, ClaimRequest, Claimed, SweepRequest, Swept};
 
-/// Hand-backs need a moment after the handlers were stopped; it is taken from the grace, up to this.
-const HAND_BACK_RESERVE: Duration = Duration::from_secs(2);
-/// Even without any grace a hand-back is given this long to reach the store.
-const HAND_BACK_MIN: Duration = Duration::from_secs(1);
+/// Hand-backs need a moment after the handlers were stopped: a quarter of the grace is kept for them, up to this. They have
+/// this long also when the grace is shorter, for a lease that is not handed back holds its lane up until it expires.
+const HAND_BACK: Duration = Duration::from_secs(2);
 /// "Due, but nothing taken" (another worker was faster) is asked again this soon, doubling.
 const MISSED_PAUSE: Duration = Duration::from_millis(1);
 /// A store that is away is asked again this soon.
@@ -378,8 +377,8 @@ impl WorkerLoop {
             _ => {
                 self.enter(WorkerState::Draining, out);
                 let grace = self.settings.grace;
-                let finish_by = now.after(grace - (grace / 4).min(HAND_BACK_RESERVE));
-                self.wake_at = now.after(grace.max(HAND_BACK_MIN));
+                let finish_by = now.after(grace - (grace / 4).min(HAND_BACK));
+                self.wake_at = now.after(grace).max(finish_by.after(HAND_BACK));
                 out.push(LoopEffect::StopRuns { finish_by });
                 out.push(LoopEffect::WakeAt(self.wake_at));
                 self.stop_if_done(out);

@@ -439,6 +439,20 @@ fn a_drain_ends_with_the_grace() {
 }
 
 #[test]
+fn a_short_grace_leaves_the_time_to_hand_back() {
+    for (grace, finish_by, ends) in [(0, 0, 2_000), (1_000, 750, 2_750), (4_000, 3_000, 5_000)] {
+        let settings = LoopSettings { grace: Duration::from_millis(grace), ..settings() };
+        let mut bench = Bench::new(settings);
+        bench.give(LoopInput::Start);
+        bench.give(LoopInput::Swept(Ok(Swept::default())));
+        bench.give(answer(&["a"], None));
+        bench.give(LoopInput::Shutdown);
+        assert_eq!(bench.finish_by, Some(Tick::from_millis(finish_by)), "{grace}");
+        assert_eq!(bench.pause(), ends, "{grace}");
+    }
+}
+
+#[test]
 fn until_idle_stops_when_nothing_is_left_and_not_before() {
     let mut bench = Bench::new(LoopSettings { until_idle: true, ..settings() });
     bench.give(LoopInput::Start);
