@@ -110,8 +110,9 @@ impl Numbers {
 /// A lane with its events: buffered, in flight, and those whose run has ended but is still kept.
 #[derive(Debug, Clone)]
 pub struct Inhabited {
-    pub lane: Lane,
-    pub events: BTreeMap<u64, Kept>,
+    /// Boxed, as events are shared: a transaction has a thousand of them, and moves them from map to list.
+    pub lane: Box<Lane>,
+    pub events: BTreeMap<u64, Arc<Kept>>,
     pub ids: BTreeMap<EventId, (u64, Fingerprint)>,
 }
 
@@ -159,7 +160,8 @@ pub struct Report {
 
 /// What an append will do with one event: decided for all events before the first is stored.
 enum Plan {
-    New,
+    /// With the fingerprint of its payload.
+    New(Fingerprint),
     /// The same as the event with this sequence number.
     Duplicate(u64),
     /// The same as an event that is still aside.
@@ -228,7 +230,7 @@ impl WorkingSet {
             self.check_room(event, inhabited, *new)?;
             *new += 1;
             ids.insert((&event.lane, id), print);
-            plans.push(Plan::New);
+            plans.push(Plan::New(print));
         }
         Ok(plans)
     }
@@ -253,10 +255,10 @@ impl WorkingSet {
 
     fn perform(&mut self, now: Timestamp, new: &NewEvent, plan: Plan) -> Receipt {
         match plan {
-            Plan::New if new.delay.is_some() => {
+            Plan::New(_) if new.delay.is_some() => {
                 self.put_aside(now, new.clone(), now.after(new.delay.unwrap_or_default()))
             }
-            Plan::New => self.enter(now, new, false),
+            Plan::New(print) => self.enter(now, new, print, false),
             Plan::Duplicate(seq) => {
                 let lane = self.lanes.get_mut(&new.lane).map(|l| &mut l.lane);
                 if mutant("duplicate_moves_the_window")
@@ -287,7 +289,7 @@ impl WorkingSet {
 
     fn inhabit(&mut self, now: Timestamp, key: &LaneKey) -> &mut Inhabited {
         if !self.lanes.contains_key(key) {
-            let lane = Lane::new(self.fresh(), now);
+            let lane = Box::new(Lane::new(self.fresh(), now));
             self.lanes.insert(key.clone(), Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() });
             self.totals(key);
         }
@@ -295,7 +297,7 @@ impl WorkingSet {
     }
 
     /// An event takes its place in its lane. One from aside has been accepted before.
-    fn enter(&mut self, now: Timestamp, new: &NewEvent, from_aside: bool) -> Receipt {
+    fn enter(&mut self, now: Timestamp, new: &NewEvent, print: Fingerprint, from_aside: bool) -> Receipt {
         let now = self.time_in(now, &new.lane);
         self.inhabit(now, &new.lane);
         self.make_room(now, new);
@@ -308,11 +310,12 @@ impl WorkingSet {
             seq = lane.head_seq;
         }
         let met = lane.append(now, seq, new, source, || number);
-        let (id, print) = (new.id.id().clone(), new.payload.fingerprint());
+        let id = new.id.id().clone();
         inhabited.ids.insert(id.clone(), (seq, print));
         let (payload, headers) = (new.payload.clone(), new.headers.clone());
         let event = Event { seq, id: id.clone(), received_at: now, payload, headers, was_seq: None };
-        inhabited.events.insert(seq, Kept { event, mark: None, priority: new.priority, print, source });
+        let kept = Kept { event, mark: None, priority: new.priority, print, source };
+        inhabited.events.insert(seq, Arc::new(kept));
         let receipt = Receipt {
             event_id: id,
             seq: Some(seq),
@@ -543,7 +546,7 @@ impl WorkingSet {
         let known = self.steps.get(&(run_id, revision, request.name.clone()));
         let of_run = self.steps.range((run_id, revision, String::new())..);
         let count = of_run.take_while(|((run, rev, _), _)| *run == run_id && *rev == revision).count();
-        let (answer, row) = step(now, lane.as_ref(), request, known, count)?;
+        let (answer, row) = step(now, lane.as_deref(), request, known, count)?;
         if let Some(row) = row {
             self.steps.insert((run_id, row.revision, row.name.clone()), row);
         }
@@ -675,7 +678,7 @@ impl WorkingSet {
         for (number, half) in numbers.into_iter().zip([left, right]) {
             parts.push(inhabited.part(number, half));
             for seq in half {
-                inhabited.events.get_mut(seq).expect("it was listed above").mark = Some(number);
+                inhabited.kept_mut(*seq).mark = Some(number);
             }
         }
         let moves = inhabited.lane.split(now, parent, parts[0], parts[1]);
@@ -701,7 +704,7 @@ impl WorkingSet {
         let inhabited = self.lanes.get_mut(key).expect("buffered events have a lane");
         let Part { lo, hi, count, bytes, first_at, last_at, .. } = inhabited.part(number, seqs);
         for seq in seqs {
-            inhabited.events.get_mut(seq).expect("the caller listed buffered events").mark = Some(number);
+            inhabited.kept_mut(*seq).mark = Some(number);
         }
         let open_lo = inhabited.lane.open.expect("buffered events are in the open run").lo;
         let stays = inhabited.events.range(open_lo..).find(|(_, k)| k.mark.is_none());
@@ -838,7 +841,7 @@ impl Inhabited {
 
     /// The events of a run, in order.
     fn members<'a>(&'a self, run: &'a CurrentRun) -> impl Iterator<Item = &'a Kept> {
-        self.events.range(run.lo..=run.hi).map(|(_, k)| k).filter(|k| run.has(k.event.seq, k.mark))
+        self.events.range(run.lo..=run.hi).map(|(_, k)| &**k).filter(|k| run.has(k.event.seq, k.mark))
     }
 
     fn current_events(&self) -> Vec<Event> {
@@ -868,7 +871,7 @@ impl Inhabited {
 
     /// What is to be known of these events to make a run of them.
     fn part(&self, number: u64, seqs: &[u64]) -> Part {
-        let kept = || seqs.iter().filter_map(|seq| self.events.get(seq));
+        let kept = || seqs.iter().filter_map(|seq| self.events.get(seq)).map(|kept| &**kept);
         let (first, last) = (kept().next(), kept().next_back());
         let (first, last) = first.zip(last).expect("a part has at least one event");
         Part {
@@ -887,11 +890,20 @@ impl Inhabited {
     fn same_content(&self, print: Fingerprint) -> Option<u64> {
         let open =
             self.lane.open.filter(|o| o.window.closed.is_none() || mutant("content_outlives_its_window"))?;
-        let same = |(_, k): &(&u64, &Kept)| k.mark.is_none() && k.print == print;
+        let same = |(_, k): &(&u64, &Arc<Kept>)| k.mark.is_none() && k.print == print;
         self.events.range(open.lo..).find(same).map(|(seq, _)| *seq)
     }
 
-    fn remove(&mut self, seq: u64) -> Option<Kept> {
+    /// An event that is to be changed.
+    ///
+    /// # Panics
+    ///
+    /// When it is not here: only members that were listed before are changed.
+    fn kept_mut(&mut self, seq: u64) -> &mut Kept {
+        Arc::make_mut(self.events.get_mut(&seq).expect("it was listed before"))
+    }
+
+    fn remove(&mut self, seq: u64) -> Option<Arc<Kept>> {
         let kept = self.events.remove(&seq)?;
         if self.ids.get(&kept.event.id).is_some_and(|(of, _)| *of == seq) {
             self.ids.remove(&kept.event.id);

@@ -99,7 +99,7 @@ impl State {
     }
 
     pub(crate) fn lane(&self) -> Option<&Lane> {
-        self.set.lanes.get(&*LANE).map(|inhabited| &inhabited.lane)
+        self.set.lanes.get(&*LANE).map(|inhabited| &*inhabited.lane)
     }
 
     pub(crate) fn is_paused(&self) -> bool {

@@ -8,6 +8,7 @@
 //! statements of `commit.rs` do with an array for each column.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use quell_core::lifecycle::RunState;
 use quell_core::working_set::{FinishedRun, Kept, Trail};
@@ -53,12 +54,12 @@ static NEW_EVENTS: Sql = Sql {
     ],
 };
 
-pub(crate) fn new_events(new: &[(u64, Kept)]) -> Option<Vec<Request>> {
+pub(crate) fn new_events(new: &[(u64, Arc<Kept>)]) -> Option<Vec<Request>> {
     let classes = classes(new.iter(), |(_, k)| {
         let plain = k.mark.is_none() && k.event.was_seq.is_none() && k.source.is_none();
         (plain && k.event.headers.is_empty()).then_some((k.event.received_at, k.priority))
     })?;
-    let request = |((at, priority), rows): ((_, u8), Vec<&(u64, Kept)>)| -> Request {
+    let request = |((at, priority), rows): ((_, u8), Vec<&(u64, Arc<Kept>)>)| -> Request {
         let at: quell_core::clock::Timestamp = at;
         let values: Vec<Value> = vec![
             Box::new(rows.iter().map(|(lane, _)| number(*lane)).collect::<Vec<_>>()),

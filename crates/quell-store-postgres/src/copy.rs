@@ -292,7 +292,7 @@ impl Portable for PostgresStore {
         for row in self.read(&LANES, &[&number(after), &number(most as u64)]).await? {
             let stored = stored_lane(&row, 0)?;
             let names = self.names(stored.queue).await?;
-            lanes.push(LaneRow { key: lane_key(&names, stored.key), lane: stored.lane });
+            lanes.push(LaneRow { key: lane_key(&names, stored.key), lane: *stored.lane });
         }
         Ok(lanes)
     }
@@ -365,9 +365,9 @@ impl Portable for PostgresStore {
             match row {
                 Row::Lane(LaneRow { key, lane }) => {
                     let entries = Entries::of(&lane);
-                    changes.lanes.push(LaneWrite { key, lane, was: None, entries });
+                    changes.lanes.push(LaneWrite { key, lane: Box::new(lane), was: None, entries });
                 }
-                Row::Event(lane, kept) => changes.new_events.push((lane, kept)),
+                Row::Event(lane, kept) => changes.new_events.push((lane, Arc::new(kept))),
                 Row::Run(run) => changes.new_runs.push(run),
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),

@@ -324,7 +324,7 @@ impl<'c> View<'c> {
         let mut lanes: BTreeMap<i32, Vec<Lane>> = BTreeMap::new();
         for row in &self.query(&LEASES, &[&number(limits::LEASES_LOOK as u64)]).await? {
             let stored = stored_lane(row, 0)?;
-            lanes.entry(stored.queue).or_default().push(stored.lane);
+            lanes.entry(stored.queue).or_default().push(*stored.lane);
         }
         let of_queue = |(id, lanes): (&i32, &Vec<Lane>)| {
             let queue = self.queue(*id)?;

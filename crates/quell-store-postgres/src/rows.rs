@@ -125,7 +125,7 @@ pub(crate) use lane_columns;
 pub(crate) struct StoredLane {
     pub(crate) queue: i32,
     pub(crate) key: Key,
-    pub(crate) lane: Lane,
+    pub(crate) lane: Box<Lane>,
     pub(crate) entries: Entries,
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn stored_lane(row: &Row, at: usize) -> StoreResult<StoredLane> {
     Ok(StoredLane {
         queue: get(row, at)?,
         key: key(get(row, at + 1)?)?,
-        lane: codec::read_lane(get(row, at + 5)?)?,
+        lane: Box::new(codec::read_lane(get(row, at + 5)?)?),
         entries: Entries {
             due,
             lease: maybe_time(row, at + 3)?,

@@ -282,7 +282,7 @@ impl RedisStore {
         }
         let write = |row: &LaneRow| LaneWrite {
             key: row.key.clone(),
-            lane: row.lane.clone(),
+            lane: Box::new(row.lane.clone()),
             was: tx.lanes.get(&row.lane.id).map(|seen| seen.entries),
             entries: Entries::of(&row.lane),
         };
@@ -459,7 +459,7 @@ impl Portable for RedisStore {
             last = *end;
             let names: Vec<String> = numbers.iter().map(u64::to_string).collect();
             for value in self.shared().lanes_named(&names).await? {
-                found.push(LaneRow { key: value.at.key, lane: value.at.lane });
+                found.push(LaneRow { key: value.at.key, lane: *value.at.lane });
             }
         }
         Ok(found)
@@ -620,7 +620,7 @@ impl Portable for RedisStore {
             }
             match row {
                 Row::Lane(row) => lanes.push(row),
-                Row::Event(lane, kept) => changes.new_events.push((lane, kept)),
+                Row::Event(lane, kept) => changes.new_events.push((lane, Arc::new(kept))),
                 Row::Run(run) => changes.new_runs.push(run),
                 Row::Step(run, step) => changes.steps.push((run, step)),
                 Row::Aside(aside) => changes.new_aside.push(aside),

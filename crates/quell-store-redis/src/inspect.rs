@@ -192,7 +192,7 @@ impl<'s> View<'s> {
         let held = self.shared.lanes_named(&names).await?;
         let of_queue = |(tenant, queue): &(Tenant, QueueName)| {
             let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
-            let lanes = held.iter().filter(|lane| of(&lane.at.key)).map(|lane| &lane.at.lane);
+            let lanes = held.iter().filter(|lane| of(&lane.at.key)).map(|lane| &*lane.at.lane);
             QueueLeases::of((tenant, queue), self.now, lanes)
         };
         Ok(self.queues.iter().filter_map(of_queue).collect())

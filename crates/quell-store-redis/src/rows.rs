@@ -171,7 +171,7 @@ pub(crate) fn read_lane(mut value: Vec<u8>) -> StoreResult<LaneValue> {
     let items = value.split_off(value.len() - items);
     let elsewhere = !pocketed || flags & ELSEWHERE != 0;
     let pocket = Pocket::read(items, elsewhere).ok_or_else(|| damaged("lane"))?;
-    Ok(LaneValue { front, at: LaneAt { key, lane, entries }, pocket, head: value })
+    Ok(LaneValue { front, at: LaneAt { key, lane: Box::new(lane), entries }, pocket, head: value })
 }
 
 /// Paused, or waiting for an operator.

@@ -3,7 +3,8 @@
 //! The decisions (`quell_core::working_set`) change ordered maps and know nothing of this. So no verb can forget to
 //! write something down, and a store writes every verb by the same code.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use quell_core::aside::Aside;
 use quell_core::batch::RunId;
@@ -27,7 +28,7 @@ pub struct Changes {
     /// Lanes that go with all that belongs to them: events, ids, runs, steps, events aside, schedules of their key. The
     /// number is missing when there is no lane, only events aside or schedules.
     pub erased: Vec<(LaneKey, Option<u64>)>,
-    pub new_events: Vec<(u64, Kept)>,
+    pub new_events: Vec<(u64, Arc<Kept>)>,
     pub changed_events: Vec<EventChange>,
     /// Lane, number and id.
     pub gone_events: Vec<(u64, u64, EventId)>,
@@ -67,10 +68,18 @@ pub struct Changes {
 #[derive(Debug, Clone)]
 pub struct LaneWrite {
     pub key: LaneKey,
-    pub lane: Lane,
+    pub lane: Box<Lane>,
     /// Nothing when the lane is new.
     pub was: Option<Entries>,
     pub entries: Entries,
+}
+
+/// A lane as it was read, with those of its events that were read.
+#[derive(Debug)]
+pub struct Before {
+    pub lane: Box<Lane>,
+    pub entries: Entries,
+    pub events: Vec<Arc<Kept>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -137,13 +146,13 @@ impl Delta {
 }
 
 impl Changes {
-    /// What has to be written to get from `before` to `after`. `entries` are those of the lanes that were read. With
+    /// What has to be written to get from `before` to `after`. `lanes` are those that were read, by their numbers. With
     /// `lazy`, an entry that would only move to later stays; those of `pushed` lanes are written although nothing else
     /// changed.
     pub fn between(
         before: &WorkingSet,
         mut after: WorkingSet,
-        entries: &BTreeMap<LaneKey, Entries>,
+        lanes: &mut HashMap<u64, Before>,
         lazy: bool,
         pushed: &BTreeSet<LaneKey>,
     ) -> Changes {
@@ -151,7 +160,7 @@ impl Changes {
         let totals = std::mem::take(&mut after.queues);
         let totals = totals.into_iter().map(|(queue, totals)| (queue, Delta::of(&totals))).collect();
         let mut changes = Changes { totals, audit, ..Changes::default() };
-        changes.lanes_between(before, std::mem::take(&mut after.lanes), entries, lazy, pushed);
+        changes.lanes_between(lanes, &mut after, lazy, pushed);
         changes.aside_between(before, std::mem::take(&mut after.aside));
         changes.gone_schedules =
             before.schedules.keys().filter(|name| !after.schedules.contains_key(name)).cloned().collect();
@@ -173,43 +182,58 @@ impl Changes {
 
     fn lanes_between(
         &mut self,
-        before: &WorkingSet,
-        after: BTreeMap<LaneKey, Inhabited>,
-        entries: &BTreeMap<LaneKey, Entries>,
+        before: &mut HashMap<u64, Before>,
+        after: &mut WorkingSet,
         lazy: bool,
         pushed: &BTreeSet<LaneKey>,
     ) {
-        let erased = before.lanes.iter().filter(|(key, _)| !after.contains_key(key));
-        self.erased.extend(erased.map(|(key, l)| (key.clone(), Some(l.lane.id))));
-        for (key, Inhabited { lane, events, .. }) in after {
-            let old = before.lanes.get(&key);
-            let was = old.and_then(|_| entries.get(&key).copied());
-            for (seq, kept) in old.iter().flat_map(|old| &old.events) {
-                if !events.contains_key(seq) {
-                    self.gone_events.push((lane.id, *seq, kept.event.id.clone()));
-                }
+        let lanes = std::mem::take(&mut after.lanes);
+        for (id, key) in &after.places {
+            if before.contains_key(id) && !lanes.contains_key(key) {
+                self.erased.push((key.clone(), Some(*id)));
             }
-            for (seq, kept) in events {
-                match old.and_then(|old| old.events.get(&seq)) {
-                    None => self.new_events.push((lane.id, kept)),
-                    Some(was) if *was == kept => {}
-                    Some(was) => {
-                        let edited = was.event.payload != kept.event.payload;
-                        self.changed_events.push(EventChange {
-                            lane: lane.id,
-                            seq,
-                            mark: kept.mark,
-                            payload: edited.then_some(kept.event.payload),
-                            was: was.clone(),
-                        });
-                    }
-                }
-            }
-            let changed = old.is_none_or(|old| old.lane != lane);
+        }
+        self.erased.sort();
+        self.lanes.reserve(lanes.len());
+        for (key, Inhabited { lane, events, .. }) in lanes {
+            let old = before.get_mut(&lane.id);
+            let was = old.as_ref().map(|old| old.entries);
+            let changed = old.as_ref().is_none_or(|old| old.lane != lane);
+            self.events_between(lane.id, old, events);
             if changed || pushed.contains(&key) {
                 let lazily = was.filter(|_| lazy).map(|was| was.lazily(&lane));
                 let entries = lazily.unwrap_or_else(|| Entries::of(&lane));
                 self.lanes.push(LaneWrite { key, lane, was, entries });
+            }
+        }
+    }
+
+    fn events_between(&mut self, lane: u64, old: Option<&mut Before>, events: BTreeMap<u64, Arc<Kept>>) {
+        let Some(old) = old else {
+            self.new_events.extend(events.into_values().map(|kept| (lane, kept)));
+            return;
+        };
+        old.events.sort_unstable_by_key(|kept| kept.event.seq);
+        for kept in &old.events {
+            if !events.contains_key(&kept.event.seq) {
+                self.gone_events.push((lane, kept.event.seq, kept.event.id.clone()));
+            }
+        }
+        for (seq, kept) in events {
+            match old.events.binary_search_by_key(&seq, |was| was.event.seq) {
+                Err(_) => self.new_events.push((lane, kept)),
+                Ok(at) if Arc::ptr_eq(&old.events[at], &kept) || old.events[at] == kept => {}
+                Ok(at) => {
+                    let was = &old.events[at];
+                    let edited = was.event.payload != kept.event.payload;
+                    self.changed_events.push(EventChange {
+                        lane,
+                        seq,
+                        mark: kept.mark,
+                        payload: edited.then(|| kept.event.payload.clone()),
+                        was: (**was).clone(),
+                    });
+                }
             }
         }
     }

@@ -149,7 +149,7 @@ pub enum Patience {
 #[derive(Debug, Clone)]
 pub struct LaneAt {
     pub key: LaneKey,
-    pub lane: Lane,
+    pub lane: Box<Lane>,
     pub entries: Entries,
 }
 

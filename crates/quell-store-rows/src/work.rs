@@ -1,6 +1,8 @@
 //! One transaction at work: the rows that were read, what the decisions made of them, and the end.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, btree_map};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::aside::Aside;
@@ -13,8 +15,8 @@ use quell_core::shelf::Shelf;
 use quell_core::source::SourceId;
 use quell_core::working_set::{FinishedRun, Inhabited, Kept, Numbers, WorkingSet};
 
-use crate::changes::{Changes, base_totals};
-use crate::rows::{Backend, Begun, Entries, First, Found, LaneAt, Lanes, Pick, Rows, RowsResult, Span, Want};
+use crate::changes::{Before, Changes, base_totals};
+use crate::rows::{Backend, Begun, First, Found, LaneAt, Lanes, Pick, Rows, RowsResult, Span, Want};
 
 /// Transactions overlap by less than this.
 const OVERLAP: Duration = Duration::from_secs(30);
@@ -24,10 +26,10 @@ pub(crate) struct Work {
     pub(crate) now: Timestamp,
     /// What the decisions work on.
     pub(crate) set: WorkingSet,
-    /// The same rows as they were read.
+    /// The same rows as they were read, but for lanes.
     before: WorkingSet,
-    entries: BTreeMap<LaneKey, Entries>,
-    by_id: BTreeMap<u64, LaneKey>,
+    /// The lanes that were read, as they were, by their numbers.
+    lanes: HashMap<u64, Before>,
     /// Lanes whose entries are to be written although nothing else changed.
     pushed: BTreeSet<LaneKey>,
     /// Sources whose answers are all forgotten.
@@ -85,8 +87,7 @@ impl Work {
             rows,
             before: set.clone(),
             set,
-            entries: BTreeMap::new(),
-            by_id: BTreeMap::new(),
+            lanes: HashMap::new(),
             pushed: BTreeSet::new(),
             emptied: Vec::new(),
             forgotten: Vec::new(),
@@ -103,15 +104,10 @@ impl Work {
                 self.now = self.now.max(lane.updated_at);
             }
             keys.push(key.clone());
-            if self.before.lanes.contains_key(&key) {
-                continue;
-            }
-            self.by_id.insert(lane.id, key.clone());
+            let Entry::Vacant(place) = self.lanes.entry(lane.id) else { continue };
+            place.insert(Before { lane: lane.clone(), entries, events: Vec::new() });
             self.set.places.insert(lane.id, key.clone());
-            let inhabited = Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() };
-            self.before.lanes.insert(key.clone(), inhabited.clone());
-            self.set.lanes.insert(key.clone(), inhabited);
-            self.entries.insert(key, entries);
+            self.set.lanes.insert(key, Inhabited { lane, events: BTreeMap::new(), ids: BTreeMap::new() });
         }
         keys
     }
@@ -127,11 +123,8 @@ impl Work {
             return Ok(Found::default());
         }
         let mut found = self.rows.find(want, numbers).await?;
-        for (lane, kept) in &found.events {
-            if let Some(key) = self.by_id.get(lane) {
-                put_event(&mut self.before, key, kept);
-                put_event(&mut self.set, key, kept);
-            }
+        for (lane, kept) in std::mem::take(&mut found.events) {
+            self.put_event(lane, kept);
         }
         for set in [&mut self.before, &mut self.set] {
             for run in &found.runs {
@@ -179,6 +172,16 @@ impl Work {
         }
     }
 
+    /// An event that was read, once, however often it was asked for.
+    fn put_event(&mut self, lane: u64, kept: Kept) {
+        let (Some(before), Some(key)) = (self.lanes.get_mut(&lane), self.set.places.get(&lane)) else { return };
+        let Some(inhabited) = self.set.lanes.get_mut(key) else { return };
+        if let btree_map::Entry::Vacant(place) = inhabited.events.entry(kept.event.seq) {
+            inhabited.ids.insert(kept.event.id.clone(), (kept.event.seq, kept.print));
+            before.events.push(place.insert(Arc::new(kept)).clone());
+        }
+    }
+
     pub(crate) fn take_in_schedules(&mut self, rows: &[ScheduleRow]) {
         for row in rows {
             let place = (row.schedule.tenant.clone(), row.schedule.name.clone());
@@ -210,15 +213,15 @@ impl Work {
     }
 
     pub(crate) fn lane(&self, key: &LaneKey) -> Option<&Lane> {
-        self.set.lanes.get(key).map(|l| &l.lane)
+        self.set.lanes.get(key).map(|l| &*l.lane)
     }
 
     pub(crate) fn tenant_of(&self, id: u64) -> Option<Tenant> {
-        self.by_id.get(&id).map(|key| key.tenant.clone())
+        self.set.places.get(&id).map(|key| key.tenant.clone())
     }
 
     pub(crate) fn lane_by_id(&self, id: u64) -> Option<&Lane> {
-        self.lane(self.by_id.get(&id)?)
+        self.lane(self.set.places.get(&id)?)
     }
 
     /// Writes what changed and commits. Says when somebody has to be woken.
@@ -231,9 +234,9 @@ impl Work {
         self.end(Index::Exact, Some(key)).await
     }
 
-    async fn end(self, index: Index, erased: Option<LaneKey>) -> RowsResult<Option<Timestamp>> {
+    async fn end(mut self, index: Index, erased: Option<LaneKey>) -> RowsResult<Option<Timestamp>> {
         let lazy = index == Index::Lazy;
-        let mut changes = Changes::between(&self.before, self.set, &self.entries, lazy, &self.pushed);
+        let mut changes = Changes::between(&self.before, self.set, &mut self.lanes, lazy, &self.pushed);
         changes.emptied = self.emptied;
         changes.gone_answers.extend(self.forgotten);
         if changes.erased.is_empty() {
@@ -243,7 +246,7 @@ impl Work {
             self.rows.rollback().await;
             return Ok(None);
         }
-        let wake = wake_at(self.now, &changes, &self.before);
+        let wake = wake_at(self.now, &changes, &self.before, &self.lanes);
         self.rows.commit(changes).await?;
         Ok(wake)
     }
@@ -253,17 +256,13 @@ impl Work {
     }
 }
 
-fn put_event(set: &mut WorkingSet, key: &LaneKey, kept: &Kept) {
-    let Some(inhabited) = set.lanes.get_mut(key) else { return };
-    let seq = kept.event.seq;
-    if !inhabited.events.contains_key(&seq) {
-        inhabited.ids.insert(kept.event.id.clone(), (seq, kept.print));
-        inhabited.events.insert(seq, kept.clone());
-    }
-}
-
 /// The earliest moment at which a sleeper that has not heard of these changes would be late.
-fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Timestamp> {
+fn wake_at(
+    now: Timestamp,
+    changes: &Changes,
+    before: &WorkingSet,
+    lanes: &HashMap<u64, Before>,
+) -> Option<Timestamp> {
     let mut wake: Option<Timestamp> = None;
     let mut earlier = |at: Timestamp| wake = Some(wake.map_or(at, |known| known.min(at)));
     for write in &changes.lanes {
@@ -288,7 +287,7 @@ fn wake_at(now: Timestamp, changes: &Changes, before: &WorkingSet) -> Option<Tim
                 c.state == RunState::Running && (c.interrupt_requested || c.cancel_requested)
             })
         };
-        if asked(Some(&write.lane)) && !asked(before.lanes.get(&write.key).map(|l| &l.lane)) {
+        if asked(Some(&write.lane)) && !asked(lanes.get(&write.lane.id).map(|l| &*l.lane)) {
             earlier(now);
         }
     }

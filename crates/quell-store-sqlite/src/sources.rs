@@ -269,7 +269,7 @@ pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResul
         }
         let key = LaneKey { tenant: queue.tenant, queue: queue.name, key: key_of(&row.key)? };
         let (events, ids) = (BTreeMap::new(), BTreeMap::new());
-        part.lanes.insert(key, Inhabited { lane: row.lane.clone(), events, ids });
+        part.lanes.insert(key, Inhabited { lane: Box::new(row.lane.clone()), events, ids });
         if let Some(source) = id.map(|id| tx.source(id)).transpose()?.flatten() {
             part.sources.insert(source.id, source.clone());
         }
@@ -281,7 +281,7 @@ pub(crate) fn source(tx: &mut Tx<'_, '_>, request: &SourceRequest) -> StoreResul
     let known = read().map_err(|e| not_done(&e))?;
     let answer = part.source(tx.now, request.clone())?;
     let write = || -> rusqlite::Result<()> {
-        let lane = part.lane_of(run.lane).map(|(_, l)| &l.lane).filter(|lane| **lane != row.lane);
+        let lane = part.lane_of(run.lane).map(|(_, l)| &*l.lane).filter(|lane| **lane != row.lane);
         if let Some(current) = lane.and_then(|lane| lane.current.as_ref()) {
             // Of the lane only that it has passed its probe can have changed.
             let values = [number(run.lane), flags(current)];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -69,7 +70,7 @@ impl Portable for MemoryStore {
         let (_, world) = self.world();
         let found = world.lanes.iter().filter(|(_, l)| l.lane.id > after);
         let mut rows: Vec<_> =
-            found.map(|(key, l)| LaneRow { key: key.clone(), lane: l.lane.clone() }).collect();
+            found.map(|(key, l)| LaneRow { key: key.clone(), lane: (*l.lane).clone() }).collect();
         rows.sort_by_key(|row| row.lane.id);
         rows.truncate(most);
         Ok(rows)
@@ -78,7 +79,7 @@ impl Portable for MemoryStore {
     async fn events(&self, lane: u64, after: u64, most: usize) -> StoreResult<Vec<Kept>> {
         let (_, mut world) = self.world();
         let Some((_, inhabited)) = world.lane_of(lane) else { return Ok(Vec::new()) };
-        let rows = inhabited.events.range(after + 1..).map(|(_, kept)| kept.clone()).take(most);
+        let rows = inhabited.events.range(after + 1..).map(|(_, kept)| (**kept).clone()).take(most);
         Ok(page(rows, |kept| kept.event.payload.len()))
     }
 
@@ -185,7 +186,7 @@ fn put(world: &mut WorkingSet, row: Row) {
         Row::Lane(LaneRow { key, lane }) => {
             world.queues.entry((key.tenant.clone(), key.queue.clone())).or_insert(base);
             match world.lanes.get_mut(&key) {
-                Some(known) if known.lane.id == lane.id => known.lane = lane,
+                Some(known) if known.lane.id == lane.id => *known.lane = lane,
                 // A key that was forgotten and came again has another lane now.
                 known => {
                     if let Some(other) = known.map(|l| l.lane.id) {
@@ -193,14 +194,14 @@ fn put(world: &mut WorkingSet, row: Row) {
                     }
                     let (events, ids) = (BTreeMap::new(), BTreeMap::new());
                     name_trail(world, lane.id, Some(&key.key));
-                    world.lanes.insert(key, Inhabited { lane, events, ids });
+                    world.lanes.insert(key, Inhabited { lane: Box::new(lane), events, ids });
                 }
             }
         }
         Row::Event(lane, kept) => {
             let Some((_, inhabited)) = world.lane_of(lane) else { return };
             inhabited.ids.insert(kept.event.id.clone(), (kept.event.seq, kept.print));
-            inhabited.events.insert(kept.event.seq, kept);
+            inhabited.events.insert(kept.event.seq, Arc::new(kept));
         }
         Row::Run(run) => {
             let same = |r: &FinishedRun| r.lane == run.lane && r.ended.run.number == run.ended.run.number;

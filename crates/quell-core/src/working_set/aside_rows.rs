@@ -1,6 +1,7 @@
 //! Events aside and schedules on a working set: what is kept out of the lanes, and how it gets in.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{FinishedRun, Kept, WorkingSet};
 use crate::aside::Aside;
@@ -83,7 +84,7 @@ impl WorkingSet {
             (None, Some(until)) => self.aside[place].look_at = until,
             (None, None) => {
                 let event = self.aside.remove(place).event;
-                self.enter(now, &event, true);
+                self.enter(now, &event, event.payload.fingerprint(), true);
             }
             (Some((seq, first)), _) if first == aside.event.payload.fingerprint() => {
                 self.aside.remove(place);
@@ -151,7 +152,8 @@ impl WorkingSet {
         inhabited.ids.insert(id.clone(), (seq, print));
         let (payload, headers) = (new.payload.clone(), new.headers.clone());
         let event = Event { seq, id, received_at: now, payload, headers, was_seq: None };
-        inhabited.events.insert(seq, Kept { event, mark: Some(run), priority: new.priority, print, source });
+        let kept = Kept { event, mark: Some(run), priority: new.priority, print, source };
+        inhabited.events.insert(seq, Arc::new(kept));
         seq
     }
 

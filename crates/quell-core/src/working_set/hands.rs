@@ -1,6 +1,7 @@
 //! The operator's hand on a working set: flush, pause, cancel, redrive, purge, erase, edit, schedules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Report, WorkingSet};
 use crate::batch::RunId;
@@ -183,7 +184,7 @@ impl WorkingSet {
         }
         let size = |seq: &u64| match edits.get(seq) {
             Some(payload) => payload.len() as u64,
-            None => inhabited.events.get(seq).map_or(0, super::Kept::bytes),
+            None => inhabited.events.get(seq).map_or(0, |kept| kept.bytes()),
         };
         let bytes: u64 = seqs.iter().map(size).sum();
         let large = seqs.len() > limits::BATCH_EVENTS_MAX as usize || bytes > limits::BATCH_BYTES_MAX;
@@ -217,7 +218,7 @@ impl WorkingSet {
         let inhabited = self.lanes.get_mut(key).expect("its events are in this lane");
         let mut edited = Vec::new();
         for (seq, payload) in edits {
-            let event = &mut inhabited.events.get_mut(&seq).expect("it was listed").event;
+            let event = &mut inhabited.kept_mut(seq).event;
             if event.payload != payload {
                 // The fingerprint stays that of what was sent: a sender that repeats itself is still a duplicate.
                 event.payload = payload;
@@ -242,7 +243,7 @@ impl WorkingSet {
         let inhabited = self.lanes.get_mut(key).expect("its events are in this lane");
         let part = inhabited.part(number, seqs);
         for seq in seqs {
-            inhabited.events.get_mut(seq).expect("it was listed above").mark = Some(number);
+            inhabited.kept_mut(*seq).mark = Some(number);
         }
         let fresh = request.fresh || !whole || mutant("redrive_forgets_its_steps");
         let step = inhabited.lane.redrive(now, old, part, fresh);
@@ -274,7 +275,7 @@ impl WorkingSet {
         for seq in seqs {
             let (new_seq, number) = (self.fresh(), self.fresh());
             let inhabited = self.lanes.get_mut(key).expect("its events are in this lane");
-            let mut kept = inhabited.remove(*seq).expect("it was listed above");
+            let mut kept = Arc::unwrap_or_clone(inhabited.remove(*seq).expect("it was listed above"));
             let id = NewEventId::Made(kept.event.id.clone());
             let mut new = NewEvent::new(key.clone(), id, kept.event.payload.clone(), request.policy.clone());
             new.priority = kept.priority;
@@ -283,7 +284,7 @@ impl WorkingSet {
             kept.event.seq = new_seq;
             kept.mark = None;
             inhabited.ids.insert(kept.event.id.clone(), (new_seq, kept.print));
-            inhabited.events.insert(new_seq, kept);
+            inhabited.events.insert(new_seq, Arc::new(kept));
             last = new_seq;
         }
         let inhabited = self.lanes.get_mut(key).expect("its events are in this lane");
@@ -530,14 +531,15 @@ impl WorkingSet {
     ) -> StoreResult<Controlled> {
         let seq = self.buffered_event(key, id)?;
         let inhabited = self.lanes.get_mut(key).expect("the event is in this lane");
-        let kept = inhabited.events.get_mut(&seq).expect("it was found above");
+        let kept = inhabited.kept_mut(seq);
         if kept.event.payload == payload {
             return Ok(Controlled::default());
         }
         let before = kept.bytes();
         // The fingerprint stays that of what was sent: a sender that repeats itself is still a duplicate.
         kept.event.payload = payload;
-        let made = inhabited.lane.edit(now, seq, before, kept.bytes());
+        let after = kept.bytes();
+        let made = inhabited.lane.edit(now, seq, before, after);
         let lane = inhabited.lane.id;
         self.record(now, key, Some(lane), made, Some(actor));
         Ok(Controlled { changed: true, events: 1, ..Controlled::default() })

@@ -172,7 +172,7 @@ impl WorkingSet {
             list: inhabited
                 .events
                 .range(row.lo..=row.hi)
-                .map(|(_, k)| k)
+                .map(|(_, k)| &**k)
                 .filter(of_run)
                 .map(|k| k.event.clone())
                 .collect(),
@@ -200,7 +200,7 @@ impl WorkingSet {
     fn leases(&self, now: Timestamp) -> Vec<QueueLeases> {
         let of_queue = |(tenant, queue): &(Tenant, QueueName)| {
             let of = |key: &LaneKey| key.tenant == *tenant && key.queue == *queue;
-            let lanes = self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| &l.lane);
+            let lanes = self.lanes.iter().filter(|(key, _)| of(key)).map(|(_, l)| &*l.lane);
             QueueLeases::of((tenant, queue), now, lanes)
         };
         self.queues.keys().filter_map(of_queue).collect()
