@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -124,24 +124,29 @@ text_type!(
     check_event_id
 );
 
+/// See [`QueueName::of_sources`].
+const OF_SOURCES: &str = "quell.sources";
+
 impl QueueName {
     /// The queue under which the trail tells what operators did to sources, with the source's name as the key. A record
     /// stands under a queue and a key, and sources belong to none. No event can be sent to it, and no listing of queues
     /// shows it.
     pub fn of_sources() -> Self {
-        QueueName(Arc::from("quell.sources"))
+        QueueName(Arc::from(OF_SOURCES))
     }
 
     /// Whether it is [`QueueName::of_sources`].
     pub fn is_of_sources(&self) -> bool {
-        *self == QueueName::of_sources()
+        self.as_str() == OF_SOURCES
     }
 }
 
 impl Tenant {
     /// The tenant of those who have none.
     pub fn none() -> Self {
-        Tenant(Arc::from(""))
+        // One text for all: nearly every event without tenants needs it, and comparing them reads nothing then.
+        static NONE: LazyLock<Tenant> = LazyLock::new(|| Tenant(Arc::from("")));
+        NONE.clone()
     }
 
     /// Whether it is nobody's: the tenant of those who have none.

@@ -39,7 +39,7 @@ fn classes<T, C: Ord>(
     Some(classes)
 }
 
-static NEW_EVENTS: Sql = Sql {
+pub(crate) static NEW_EVENTS: Sql = Sql {
     text: "INSERT INTO quell.event (lane_id, seq, received_at, priority, id, print, payload)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), $3::bigint, $4::smallint, unnest($5::text[]),
                   unnest($6::bytea[]), unnest($7::text[])",
@@ -85,7 +85,7 @@ pub(crate) fn is_held(write: &LaneWrite) -> bool {
     write.lane.paused.is_some() || write.lane.blocked.is_some()
 }
 
-static NEW_LANES: Sql = Sql {
+pub(crate) static NEW_LANES: Sql = Sql {
     text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
            SELECT unnest($1::bigint[]), $2::int, unnest($3::text[]), unnest($4::bigint[]), $5::bigint, $6::smallint,
                   $7::bigint, $8::text, $9::bool, unnest($10::bytea[])",
@@ -128,7 +128,7 @@ pub(crate) fn new_lanes(new: &[(i32, &LaneWrite)]) -> Option<Vec<Request>> {
     Some(requests)
 }
 
-static LANES: Sql = Sql {
+pub(crate) static LANES: Sql = Sql {
     text: "UPDATE quell.lane l SET due_at = $3::bigint, lease_at = $4::bigint, priority = $5::smallint,
              source = $6::bigint, claim_id = $7::text, held = $8::bool, body = u.body
            FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bytea[]) AS body) u WHERE l.id = u.id",
@@ -169,13 +169,13 @@ pub(crate) fn lanes(writes: &[&LaneWrite]) -> Option<Vec<Request>> {
 /// Queue, source, priority, due time and lane.
 pub(crate) type Due = (i32, i64, i16, i64, i64);
 
-static NEW_DUE: Sql = Sql {
+pub(crate) static NEW_DUE: Sql = Sql {
     text: "INSERT INTO quell.due (queue_id, source, priority, due_at, lane_id)
            SELECT $1::int, $2::bigint, $3::smallint, unnest($4::bigint[]), unnest($5::bigint[])",
     types: &DUE_TYPES,
 };
 /// Row by row through the index, however small the planner believes the table to be.
-static GONE_DUE: Sql = Sql {
+pub(crate) static GONE_DUE: Sql = Sql {
     text: "DELETE FROM quell.due WHERE ctid = ANY(ARRAY(
              SELECT d.ctid FROM (SELECT unnest($4::bigint[]) AS due_at, unnest($5::bigint[]) AS lane_id) w
              CROSS JOIN LATERAL (
@@ -212,12 +212,12 @@ fn due(sql: &'static Sql, rows: &[Due]) -> Option<Vec<Request>> {
 /// Queue, end of the lease, lane and claim.
 pub(crate) type Lease<'w> = (i32, i64, i64, Option<&'w str>);
 
-static NEW_LEASES: Sql = Sql {
+pub(crate) static NEW_LEASES: Sql = Sql {
     text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
            SELECT $1::int, $2::bigint, unnest($3::bigint[]), $4::text",
     types: &[Type::INT4, Type::INT8, Type::INT8_ARRAY, Type::TEXT],
 };
-static GONE_LEASES: Sql = Sql {
+pub(crate) static GONE_LEASES: Sql = Sql {
     text: "DELETE FROM quell.lease WHERE ctid = ANY(ARRAY(
              SELECT s.ctid FROM (SELECT unnest($2::bigint[]) AS lease_at, unnest($3::bigint[]) AS lane_id) w
              CROSS JOIN LATERAL (
@@ -254,7 +254,7 @@ pub(crate) fn gone_leases(rows: &[(i32, i64, i64)]) -> Option<Vec<Request>> {
     Some(classes.into_iter().map(request).collect())
 }
 
-static NEW_RUNS: Sql = Sql {
+pub(crate) static NEW_RUNS: Sql = Sql {
     text: "INSERT INTO quell.run (lane_id, number, queue_id, state, marked, ended_at, count, lo, hi, body)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), $3::int, $4::smallint, $5::bool, $6::bigint, $7::bigint,
                   unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bytea[])",
@@ -300,7 +300,7 @@ pub(crate) fn new_runs(queues: &[i32], runs: &[FinishedRun]) -> Option<Vec<Reque
     Some(requests)
 }
 
-static AUDIT: Sql = Sql {
+pub(crate) static AUDIT: Sql = Sql {
     text: "INSERT INTO quell.audit (id, at, queue_id, lane_id, run, change, from_state, to_state, verdict, attempt, token,
                                     upto_seq, next_at, worker, prior_worker, actor)
            SELECT unnest($1::bigint[]), $2::bigint, $3::int, unnest($4::bigint[]), unnest($5::bigint[]), $6::smallint,

@@ -4,7 +4,7 @@
 //! of which past it is, the lanes that are locked first, and the numbers, which come last and are therefore larger than any
 //! number in these lanes. If it turns out that the store is sealed, or of another past, what was locked is let go.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -151,7 +151,7 @@ async fn open(shared: &Arc<Shared>, requests: &[Request]) -> RowsResult<Opened> 
         match open_on(&connection, shared, requests).await {
             Ok(Learned { now, sealed, same_origin: true, answers }) => {
                 let connection = Some(connection);
-                let (without_lane, without_queue) = (HashSet::new(), BTreeSet::new());
+                let (without_lane, without_queue) = (Vec::new(), BTreeSet::new());
                 let shared = shared.clone();
                 let tx = Tx { connection, shared, now, without_lane, without_queue };
                 return Ok((tx, sealed, answers));

@@ -32,7 +32,7 @@ use crate::tx::Tx;
 
 /// In the order of their keys, so that two who make the same lanes wait for each other in one direction only. Whoever
 /// comes second is told so by the unique index, and begins anew.
-static NEW_LANES: Sql = Sql {
+pub(crate) static NEW_LANES: Sql = Sql {
     text:
         "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
            SELECT unnest($1::bigint[]), unnest($2::int[]), unnest($3::text[]), unnest($4::bigint[]),
@@ -51,7 +51,7 @@ static NEW_LANES: Sql = Sql {
         Type::BYTEA_ARRAY,
     ],
 };
-static LANES: Sql = Sql {
+pub(crate) static LANES: Sql = Sql {
     text: "UPDATE quell.lane l SET due_at = u.due_at, lease_at = u.lease_at, priority = u.priority,
              source = u.source, claim_id = u.claim_id, held = u.held, body = u.body
            FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS due_at, unnest($3::bigint[]) AS lease_at,
@@ -69,14 +69,14 @@ static LANES: Sql = Sql {
         Type::BYTEA_ARRAY,
     ],
 };
-static NEW_DUE: Sql = Sql {
+pub(crate) static NEW_DUE: Sql = Sql {
     text: "INSERT INTO quell.due (queue_id, source, priority, due_at, lane_id)
            SELECT unnest($1::int[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::bigint[]),
                   unnest($5::bigint[])",
     types: &DUE_TYPES,
 };
 /// Row by row through the index, however small the planner believes the table to be.
-static GONE_DUE: Sql = Sql {
+pub(crate) static GONE_DUE: Sql = Sql {
     text: "DELETE FROM quell.due WHERE ctid = ANY(ARRAY(
              SELECT d.ctid FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])
                AS w(queue_id, source, priority, due_at, lane_id)
@@ -89,12 +89,12 @@ static GONE_DUE: Sql = Sql {
 };
 const DUE_TYPES: [Type; 5] =
     [Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
-static NEW_LEASES: Sql = Sql {
+pub(crate) static NEW_LEASES: Sql = Sql {
     text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
            SELECT unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
 };
-static GONE_LEASES: Sql = Sql {
+pub(crate) static GONE_LEASES: Sql = Sql {
     text: "DELETE FROM quell.lease WHERE ctid = ANY(ARRAY(
              SELECT s.ctid FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS w(queue_id, lease_at, lane_id)
              CROSS JOIN LATERAL (
@@ -103,7 +103,7 @@ static GONE_LEASES: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 /// For lanes whose entries stay: most appends.
-static BODIES: Sql = Sql {
+pub(crate) static BODIES: Sql = Sql {
     text: "UPDATE quell.lane l SET body = u.body
            FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bytea[]) AS body) u WHERE l.id = u.id",
     types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY],
@@ -148,7 +148,7 @@ static EVENTS: Sql = Sql {
            WHERE e.lane_id = u.lane AND e.seq = u.seq",
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
 };
-static NEW_EVENTS: Sql = Sql {
+pub(crate) static NEW_EVENTS: Sql = Sql {
     text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload,
                                     source)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]),
@@ -168,7 +168,7 @@ static NEW_EVENTS: Sql = Sql {
         Type::INT8_ARRAY,
     ],
 };
-static NEW_RUNS: Sql = Sql {
+pub(crate) static NEW_RUNS: Sql = Sql {
     text: "INSERT INTO quell.run (lane_id, number, queue_id, state, marked, ended_at, count, lo, hi, body)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::int[]), unnest($4::smallint[]),
                   unnest($5::bool[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
@@ -267,7 +267,7 @@ static GONE_PAUSES: Sql = Sql {
            WHERE p.queue = w.queue AND p.every = w.every AND p.tenant = w.tenant",
     types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY],
 };
-static AUDIT: Sql = Sql {
+pub(crate) static AUDIT: Sql = Sql {
     text: "INSERT INTO quell.audit (id, at, queue_id, lane_id, run, change, from_state, to_state, verdict, attempt, token,
                                     upto_seq, next_at, other_run, worker, prior_worker, actor)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::int[]), unnest($4::bigint[]),
@@ -499,7 +499,7 @@ impl Tx {
         for aside in &changes.new_aside {
             let event = &aside.event;
             let NewEventId::Given(id) = &event.id else { continue };
-            if event.delay.is_some() && self.without_lane.contains(&event.lane) {
+            if event.delay.is_some() && self.without_lane.binary_search(&event.lane).is_ok() {
                 lanes.push((ids.of_lane(&event.lane)?, &event.lane));
                 event_ids.push(id.as_str());
             }
@@ -532,7 +532,7 @@ impl Tx {
         left: u64,
         leases: BTreeMap<Names, (Timestamp, Timestamp)>,
     ) -> RowsResult<()> {
-        let together = self.connection()?.together(&requests, Some("COMMIT")).await;
+        let together = self.connection()?.write(&requests, "COMMIT").await;
         let (answers, committed) = match together {
             Ok(answers) => answers,
             // Some statement could not be prepared: nothing was sent.

@@ -22,6 +22,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement};
 
 use crate::error::cause;
+use crate::joined::{Combinations, Joined, Sent};
 use crate::options::{Options, StatementMode, Tls};
 use crate::tls;
 
@@ -46,6 +47,8 @@ pub(crate) type Request = (&'static Sql, Vec<Value>);
 pub(crate) enum Ready {
     Named(Statement),
     Whole(Arc<str>, &'static [Type]),
+    /// Whole, and put together of several.
+    Joined(Arc<Joined>),
 }
 
 /// The plans of hot statements go by indexes whatever the statistics say: they are made when the tables are empty, and
@@ -76,6 +79,7 @@ impl Texts {
 pub(crate) struct Connections {
     pool: Pool,
     texts: Arc<Texts>,
+    combinations: Arc<Combinations>,
     mode: StatementMode,
     schema: String,
     /// Those of the URL.
@@ -106,6 +110,7 @@ impl Connections {
         Ok(Connections {
             pool,
             texts: Arc::default(),
+            combinations: Arc::default(),
             mode: options.statement_mode,
             schema: options.schema.clone(),
             ports: options.config.get_ports().to_vec(),
@@ -121,6 +126,7 @@ impl Connections {
             Ok(object) => Ok(Connection {
                 object: Some(object),
                 texts: self.texts.clone(),
+                combinations: self.combinations.clone(),
                 mode: self.mode,
                 schema: self.schema.clone(),
                 open: AtomicBool::new(false),
@@ -215,6 +221,7 @@ impl Connections {
 pub(crate) struct Connection {
     object: Option<Object>,
     texts: Arc<Texts>,
+    combinations: Arc<Combinations>,
     mode: StatementMode,
     schema: String,
     open: AtomicBool,
@@ -283,6 +290,10 @@ impl Connection {
                 let typed: Vec<_> = values.iter().copied().zip(types.iter().cloned()).collect();
                 self.client().query_typed(text, &typed).await
             }
+            Ready::Joined(joined) => {
+                let typed: Vec<_> = values.iter().copied().zip(joined.types.iter().cloned()).collect();
+                self.client().query_typed(&joined.text, &typed).await
+            }
         }
     }
 
@@ -314,27 +325,41 @@ impl Connection {
         futures_util::future::join_all(sent).await
     }
 
-    /// Sends statements together, in one round trip, with a last one without values if there is one: what each of them
-    /// was answered.
-    pub(crate) async fn together(
+    /// Sends writes in their order with a last statement behind them, in one round trip and as few statements as they can be:
+    /// what each of these was answered.
+    pub(crate) async fn write(
         &self,
         requests: &[Request],
-        last: Option<&str>,
+        last: &str,
     ) -> Result<(Vec<Result<Vec<Row>, Error>>, Result<(), Error>), Error> {
-        let ready = self.all_ready(requests).await?;
-        let end = async {
-            match last {
-                Some(text) => self.batch(text).await,
-                None => Ok(()),
-            }
-        };
-        Ok(futures_util::future::join(self.send_all(requests, &ready), end).await)
+        let mut ready = Vec::new();
+        for sent in self.combinations.of(requests, &self.schema) {
+            ready.push(match sent {
+                Sent::One((sql, values)) => (self.ready(sql).await?, values.iter().collect()),
+                Sent::Joined(joined, values) => (self.joined_ready(joined).await?, values),
+            });
+        }
+        debug_assert!(ready.len() <= 30, "see `send_all`");
+        let sent = ready.iter().map(|(ready, values)| async move {
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|v| &***v as _).collect();
+            self.send(ready, &values).await
+        });
+        Ok(futures_util::future::join(futures_util::future::join_all(sent), self.batch(last)).await)
     }
 
-    /// The same for reads: all answers, or the first error.
+    async fn joined_ready(&self, joined: Arc<Joined>) -> Result<Ready, Error> {
+        match self.mode {
+            StatementMode::Named => {
+                self.client().prepare_typed_cached(&joined.text, &joined.types).await.map(Ready::Named)
+            }
+            StatementMode::Unnamed => Ok(Ready::Joined(joined)),
+        }
+    }
+
+    /// Sends reads together, in one round trip: all answers, or the first error.
     pub(crate) async fn read(&self, requests: &[Request]) -> Result<Vec<Vec<Row>>, Error> {
-        let (answers, _) = self.together(requests, None).await?;
-        answers.into_iter().collect()
+        let ready = self.all_ready(requests).await?;
+        self.send_all(requests, &ready).await.into_iter().collect()
     }
 
     /// Statements without values, one after the other.
@@ -360,7 +385,7 @@ impl Connection {
 }
 
 /// The statement with the store's own schema in place of `quell`.
-pub(crate) fn in_schema(sql: &'static str, schema: &str) -> Cow<'static, str> {
+pub(crate) fn in_schema<'s>(sql: &'s str, schema: &str) -> Cow<'s, str> {
     if schema == "quell" {
         Cow::Borrowed(sql)
     } else {

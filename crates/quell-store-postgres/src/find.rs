@@ -261,7 +261,7 @@ impl Tx {
             return Ok(Found::default());
         }
         // Whether a lane is idle depends on what is aside for it, also while there is no lane.
-        let unlocked = want.aside_first.iter().filter(|key| self.without_lane.contains(*key));
+        let unlocked = want.aside_first.iter().filter(|key| self.without_lane.binary_search(key).is_ok());
         let unlocked: Vec<(i32, &LaneKey)> = unlocked
             .filter_map(|key| Some((*queues.get(&(key.tenant.clone(), key.queue.clone()))?, key)))
             .collect();

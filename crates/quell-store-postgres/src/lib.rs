@@ -45,6 +45,7 @@ mod find;
 mod floors;
 mod health;
 mod inspect;
+mod joined;
 mod migrate;
 mod options;
 mod origin;

@@ -204,8 +204,8 @@ pub(crate) struct Tx {
     pub(crate) connection: Option<Connection>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) now: Timestamp,
-    /// Keys that were asked for and have no lane.
-    pub(crate) without_lane: HashSet<LaneKey>,
+    /// Keys that were asked for and have no lane, in their order.
+    pub(crate) without_lane: Vec<LaneKey>,
     /// Queues that were asked for and do not exist.
     pub(crate) without_queue: BTreeSet<Names>,
 }
@@ -306,8 +306,10 @@ impl Tx {
             let names = self.shared.queues.names(queue).ok_or_else(|| crate::rows::lost_queue(queue))?;
             found.busy.push(lane_key(&names, key(get(row, 1)?)?));
         }
-        let seen: HashSet<&LaneKey> = found.lanes.iter().map(|at| &at.key).chain(&found.busy).collect();
-        self.without_lane.extend(keys.iter().filter(|key| !seen.contains(key)).cloned());
+        let mut seen: Vec<&LaneKey> = found.lanes.iter().map(|at| &at.key).chain(&found.busy).collect();
+        seen.sort_unstable();
+        self.without_lane.extend(keys.iter().filter(|key| seen.binary_search(key).is_err()).cloned());
+        self.without_lane.sort_unstable();
         Ok(found)
     }
 

@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(value[24] & QUIET, 1, "nothing keeps it");
         let read = read_lane(value).unwrap();
         assert_eq!((read.front, &read.at.key, read.at.entries), (front, &key, entries));
-        assert_eq!((read.at.lane, &read.pocket), (lane.clone(), &pocket));
+        assert_eq!((*read.at.lane, &read.pocket), (lane.clone(), &pocket));
         assert!(read_lane(b"short".to_vec()).is_err());
         // The same lane with something in its pocket.
         pocket.push_run(12, b"a run");
@@ -409,7 +409,7 @@ mod tests {
         let mut then = [&now[..key_end], &now[key_end + 4..]].concat();
         then[FLAGS] = QUIET;
         let read = read_lane(then.clone()).unwrap();
-        assert_eq!((read.at.lane, read.at.entries), (lane, entries));
+        assert_eq!((*read.at.lane, read.at.entries), (lane, entries));
         assert_eq!(read.pocket, Pocket::read(Vec::new(), true).unwrap());
         assert_eq!(write_lane_again(front, &then, &Pocket::new()), now, "it can be written anew");
     }

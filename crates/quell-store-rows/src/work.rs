@@ -174,7 +174,9 @@ impl Work {
 
     /// An event that was read, once, however often it was asked for.
     fn put_event(&mut self, lane: u64, kept: Kept) {
-        let (Some(before), Some(key)) = (self.lanes.get_mut(&lane), self.set.places.get(&lane)) else { return };
+        let (Some(before), Some(key)) = (self.lanes.get_mut(&lane), self.set.places.get(&lane)) else {
+            return;
+        };
         let Some(inhabited) = self.set.lanes.get_mut(key) else { return };
         if let btree_map::Entry::Vacant(place) = inhabited.events.entry(kept.event.seq) {
             inhabited.ids.insert(kept.event.id.clone(), (kept.event.seq, kept.print));

@@ -11,6 +11,7 @@ use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::store::Durability;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::counted;
 use crate::error::not_done;
 
 /// The first release without the WAL-reset race, which corrupts files used by several connections.
@@ -106,7 +107,8 @@ pub(crate) fn open_writer(path: &Path, level: Synchronous) -> StoreResult<(Conne
         Synchronous::Normal => "NORMAL",
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+    counted::watch(&mut connection).map_err(|e| explain(path, &e))?;
     let set = || -> rusqlite::Result<Durability> {
         connection.busy_timeout(WRITER_PATIENCE)?;
         connection.execute_batch(&format!("PRAGMA page_size = {PAGE_BYTES}"))?;
@@ -142,7 +144,8 @@ pub(crate) fn open_checkpointer(path: &Path) -> StoreResult<Connection> {
 /// A connection that only reads.
 pub(crate) fn open_reader(path: &Path) -> StoreResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+    counted::watch(&mut connection).map_err(|e| explain(path, &e))?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(|e| explain(path, &e))?;
     keep_plans(&connection).map_err(|e| explain(path, &e))?;
     connection.set_prepared_statement_cache_capacity(32);

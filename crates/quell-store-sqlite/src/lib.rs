@@ -42,6 +42,7 @@ mod clock;
 mod connection;
 mod control;
 mod copy;
+mod counted;
 mod due;
 mod erase;
 mod error;
@@ -63,6 +64,7 @@ mod wake;
 mod writer;
 
 pub use backup::{BackedUp, Restored, backup, restore};
+pub use counted::{count_statements, counted};
 pub use erase::compact;
 pub use migrate::dump_schema;
 /// Part of this crate's interface: [`SqliteStore::transaction`] and [`append_in`] hand out and take its `Connection`, and

@@ -1,5 +1,7 @@
 //! Each verb once, between marks that a profiler sees: what the test `counts` runs under callgrind and under strace.
 //!
+//! Of SQLite it tells the statements and transactions of each verb, too.
+//!
 //! Usage: `quell-bench-verbs memory` (the decisions alone) or `quell-bench-verbs URL` (an empty store).
 
 use quell_bench::verbs::{Verb, Verbs};
@@ -12,7 +14,10 @@ async fn main() -> anyhow::Result<()> {
     };
     let mut verbs = match place.as_str() {
         "memory" => Verbs::in_memory().await?,
-        url => Verbs::open(url).await?,
+        url => {
+            quell_store_sqlite::count_statements();
+            Verbs::open(url).await?
+        }
     };
     // Decisions of one call are those of many callers; what meets there is a matter of the databases.
     for verb in Verb::ALL.into_iter().filter(|verb| place != "memory" || !verb.is_concurrent()) {
@@ -22,10 +27,12 @@ async fn main() -> anyhow::Result<()> {
         }
         verbs.prepare(verb).await?;
         println!("begins\t{}", verb.name());
+        let before = quell_store_sqlite::counted();
         mark();
         let units = verbs.perform(verb).await?;
         mark();
-        println!("{units}\t{}", verb.name());
+        let now = quell_store_sqlite::counted();
+        println!("{units}\t{}\t{}\t{}", verb.name(), now.0 - before.0, now.1 - before.1);
     }
     Ok(())
 }

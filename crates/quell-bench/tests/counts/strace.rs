@@ -1,4 +1,5 @@
-//! The program `quell-bench-verbs` under strace: how often each verb waits for the disk.
+//! The program `quell-bench-verbs` under strace: how often each verb waits for the disk, beside the statements and transactions
+//! that the program itself has counted.
 //!
 //! What the program says goes by in the same record, so it tells where a verb begins and ends.
 
@@ -8,8 +9,10 @@ use std::process::Command;
 use quell_bench::verbs::Verb;
 use quell_test_servers::strace;
 
-/// Flushes per unit, one for each verb in their order.
-pub(crate) fn count(url: &str, folder: &Path) -> Vec<f64> {
+use crate::figures::Costs;
+
+/// Per unit, for each verb in their order.
+pub(crate) fn count(url: &str, folder: &Path) -> Vec<Costs> {
     let record = folder.join("strace.out");
     let ran = Command::new(strace().unwrap())
         .args(["-f", "-s", "200", "-e", "trace=fsync,fdatasync,write", "-o"])
@@ -24,7 +27,7 @@ pub(crate) fn count(url: &str, folder: &Path) -> Vec<f64> {
     counted
 }
 
-fn read(record: &str) -> Vec<f64> {
+fn read(record: &str) -> Vec<Costs> {
     let (mut counted, mut flushes) = (Vec::new(), 0.0);
     for line in record.lines() {
         // A number of a thread, then the call; one that was interrupted by another comes again as `<... call resumed>`.
@@ -33,7 +36,15 @@ fn read(record: &str) -> Vec<f64> {
         if let Some(said) = call.strip_prefix("write(1, \"") {
             let said = said.replace("\\t", "\t");
             match crate::units(std::iter::once(said.as_str())).first() {
-                Some(&units) => counted.push(flushes / units as f64),
+                Some(&units) => {
+                    let each = |what: &str, many: f64| (what.to_owned(), many / units as f64);
+                    let told = |place| said.split(['\t', '\\']).nth(place).unwrap().parse::<f64>().unwrap();
+                    counted.push(Costs::from([
+                        each("flushes", flushes),
+                        each("statements", told(2)),
+                        each("transactions", told(3)),
+                    ]));
+                }
                 None => flushes = 0.0,
             }
         } else if call.starts_with("fdatasync(") || call.starts_with("fsync(") {
@@ -49,6 +60,7 @@ fn flushes_between_what_is_said_are_counted() {
                   7 write(1, \"begins\\tappend\\n\", 14) = 14\n\
                   8 fdatasync(3 <unfinished ...>\n7 write(4, \"1\", 1) = 1\n\
                   8 <... fdatasync resumed>) = 0\n\
-                  7 write(1, \"2\\tappend\\n\", 9) = 9\n";
-    assert_eq!(read(record), [0.5]);
+                  7 write(1, \"2\\tappend\\t8\\t1\\n\", 9) = 9\n";
+    let costs = [("flushes", 0.5), ("statements", 4.0), ("transactions", 0.5)];
+    assert_eq!(read(record), [Costs::from(costs.map(|(what, each)| (what.to_owned(), each)))]);
 }

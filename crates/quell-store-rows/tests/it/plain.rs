@@ -239,7 +239,7 @@ impl Rows for PlainRows {
             let mut bytes = 0;
             let of_span = l.events.range(span.from..=span.upto).filter(|(_, k)| k.mark == span.mark);
             for (_, kept) in of_span.take(usize::try_from(span.most).expect("small")) {
-                found.events.push((span.lane, kept.clone()));
+                found.events.push((span.lane, (**kept).clone()));
                 bytes += kept.event.payload.len() as u64;
                 if span.bytes.is_some_and(|most| bytes >= most) {
                     break;
@@ -248,14 +248,14 @@ impl Rows for PlainRows {
         }
         for (lane, id) in &want.ids {
             let kept = self.find_lane(*lane).and_then(|l| l.events.get(&l.ids.get(id)?.0));
-            found.events.extend(kept.map(|k| (*lane, k.clone())));
+            found.events.extend(kept.map(|k| (*lane, (**k).clone())));
         }
         for (lane, from, print) in &want.contents {
             let l = self.find_lane(*lane);
             let same = l.and_then(|l| {
                 l.events.range(*from..).map(|(_, k)| k).find(|k| k.mark.is_none() && k.print == *print)
             });
-            found.events.extend(same.map(|k| (*lane, k.clone())));
+            found.events.extend(same.map(|k| (*lane, (**k).clone())));
         }
         let set = &self.all.set;
         let id =
@@ -395,7 +395,7 @@ impl Rows for PlainRows {
         }
         for change in changes.changed_events {
             let l = set.lanes.values_mut().find(|l| l.lane.id == change.lane).expect("events are in a lane");
-            let kept = l.events.get_mut(&change.seq).expect("a changed event is there");
+            let kept = Arc::make_mut(l.events.get_mut(&change.seq).expect("a changed event is there"));
             kept.mark = change.mark;
             if let Some(payload) = change.payload {
                 kept.event.payload = payload;
