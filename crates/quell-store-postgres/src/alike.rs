@@ -209,14 +209,6 @@ fn due(sql: &'static Sql, rows: &[Due]) -> Option<Vec<Request>> {
     Some(classes.into_iter().map(request).collect())
 }
 
-/// Queue, end of the lease, lane and claim.
-pub(crate) type Lease<'w> = (i32, i64, i64, Option<&'w str>);
-
-pub(crate) static NEW_LEASES: Sql = Sql {
-    text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
-           SELECT $1::int, $2::bigint, unnest($3::bigint[]), $4::text",
-    types: &[Type::INT4, Type::INT8, Type::INT8_ARRAY, Type::TEXT],
-};
 pub(crate) static GONE_LEASES: Sql = Sql {
     text: "DELETE FROM quell.lease WHERE ctid = ANY(ARRAY(
              SELECT s.ctid FROM (SELECT unnest($2::bigint[]) AS lease_at, unnest($3::bigint[]) AS lane_id) w
@@ -225,21 +217,6 @@ pub(crate) static GONE_LEASES: Sql = Sql {
                WHERE queue_id = $1 AND lease_at = w.lease_at AND lane_id = w.lane_id LIMIT 1) s))",
     types: &[Type::INT4, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
-
-pub(crate) fn new_leases(rows: &[Lease<'_>]) -> Option<Vec<Request>> {
-    let classes = classes(rows.iter(), |row| Some((row.0, row.1, row.3)))?;
-    let mut requests: Vec<Request> = Vec::new();
-    for ((queue, at, claim), rows) in classes {
-        let values: Vec<Value> = vec![
-            Box::new(queue),
-            Box::new(at),
-            Box::new(rows.iter().map(|row| row.2).collect::<Vec<_>>()),
-            Box::new(claim.map(|id| clean(id).into_owned())),
-        ];
-        requests.push((&NEW_LEASES, values));
-    }
-    Some(requests)
-}
 
 pub(crate) fn gone_leases(rows: &[(i32, i64, i64)]) -> Option<Vec<Request>> {
     let classes = classes(rows.iter(), |row| Some(row.0))?;

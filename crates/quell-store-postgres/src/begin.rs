@@ -153,7 +153,7 @@ async fn open(shared: &Arc<Shared>, requests: &[Request]) -> RowsResult<Opened> 
                 let connection = Some(connection);
                 let (without_lane, without_queue) = (Vec::new(), BTreeSet::new());
                 let shared = shared.clone();
-                let tx = Tx { connection, shared, now, without_lane, without_queue };
+                let tx = Tx { connection, shared, now, without_lane, without_queue, over: Vec::new() };
                 return Ok((tx, sealed, answers));
             }
             Ok(_) => {

@@ -16,12 +16,13 @@ use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
 use quell_store_rows::rows::{Entries, RowsResult, Trouble};
-use tokio_postgres::Error;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row};
 
 use crate::alike::{self, is_held};
 use crate::connection::{Request, Sql, Value};
 use crate::error::{at_commit, trouble, unreadable};
+use crate::leases::{Leases, Moves};
 use crate::queues::{Known, Names};
 use crate::rows::{
     change_code, clean, headers_json, maybe_millis, maybe_number, number, source_code, state_code,
@@ -89,11 +90,7 @@ pub(crate) static GONE_DUE: Sql = Sql {
 };
 const DUE_TYPES: [Type; 5] =
     [Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
-pub(crate) static NEW_LEASES: Sql = Sql {
-    text: "INSERT INTO quell.lease (queue_id, lease_at, lane_id, claim_id)
-           SELECT unnest($1::int[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
-};
+/// Only leases that a program of an older version has given have a row for each lane.
 pub(crate) static GONE_LEASES: Sql = Sql {
     text: "DELETE FROM quell.lease WHERE ctid = ANY(ARRAY(
              SELECT s.ctid FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS w(queue_id, lease_at, lane_id)
@@ -379,6 +376,9 @@ static MET: Sql = Sql {
 /// The one round trip of a commit, and what this process knows when it has succeeded.
 struct Prepared {
     requests: Vec<Request>,
+    /// The last of the requests asks which rows of leases are done with.
+    spent: bool,
+    moves: Moves,
     queues: BTreeMap<Names, Known>,
     pairs: BTreeSet<(i32, SourceId)>,
 }
@@ -460,7 +460,9 @@ impl Tx {
         self.meet_with_new(changes, &ids).await?;
         let mut requests = Vec::new();
         write_erased(changes, &ids, &mut requests)?;
+        let mut moves = Moves::default();
         write_lanes(changes, &ids, &mut requests)?;
+        write_entries(changes, &ids, &mut requests, (&self.shared.leases, &mut moves))?;
         write_events(changes, &mut requests);
         write_runs(changes, &ids, &mut requests)?;
         write_steps(changes, &mut requests);
@@ -476,7 +478,17 @@ impl Tx {
         write_pairs(&pairs, &mut requests);
         let QueueIds(mut queues) = ids;
         raise_priorities(changes, &mut queues, &mut requests);
-        Ok(Prepared { requests, queues, pairs })
+        for lane in changes.erased.iter().filter_map(|(_, lane)| maybe_number(*lane)) {
+            self.shared.leases.erases(&mut moves, lane);
+        }
+        // Last of all: they look at lanes as they are written here.
+        requests.extend(self.leases_over());
+        self.shared.leases.look(&mut moves);
+        requests.extend(moves.foreign_rows());
+        let spent = moves.spent_rows();
+        let looked = spent.is_some();
+        requests.extend(spent);
+        Ok(Prepared { requests, spent: looked, moves, queues, pairs })
     }
 
     /// Queues whose lanes wait for a source for the first time, as far as this process knows.
@@ -528,7 +540,7 @@ impl Tx {
 
     async fn finish(
         mut self: Box<Self>,
-        Prepared { requests, queues, pairs }: Prepared,
+        Prepared { requests, spent, moves, queues, pairs }: Prepared,
         left: u64,
         leases: BTreeMap<Names, (Timestamp, Timestamp)>,
     ) -> RowsResult<()> {
@@ -543,7 +555,9 @@ impl Tx {
             }
         };
         // The first that failed says why; those behind it only say that something has.
-        let failed = answers.into_iter().find_map(Result::err);
+        let mut gone = Vec::new();
+        let keep = |answer: Result<Vec<Row>, Error>| answer.map(|rows| gone = rows).err();
+        let failed = answers.into_iter().find_map(keep);
         if let Some(error) = failed {
             // The server says it before it reaches the COMMIT. A connection that is lost says nothing of the COMMIT.
             let told = if error.as_db_error().is_some() { trouble(&error) } else { at_commit(&error) };
@@ -566,6 +580,7 @@ impl Tx {
             self.shared.queues.put(names, known);
         }
         self.shared.queues.put_pairs(pairs.into_iter());
+        self.shared.leases.ended(moves, if spent { &gone } else { &[] });
         self.shared.left.entries.fetch_add(left, Ordering::Relaxed);
         self.shared.left.deltas.fetch_add(1, Ordering::Relaxed);
         // It has ended: its connection goes back to the pool as it is.
@@ -609,7 +624,7 @@ impl From<crate::queues::Fault> for Stop {
 
 /// Entries that go or are replaced: what is left of them has to be tidied up.
 fn left_behind(changes: &Changes) -> u64 {
-    let moved = |w: &&LaneWrite| w.was.is_some_and(|was| was != w.entries);
+    let moved = |w: &&LaneWrite| w.was.is_some_and(|was| was.due.is_some() && was.due != w.entries.due);
     changes.lanes.iter().filter(moved).count() as u64
 }
 
@@ -724,13 +739,18 @@ fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -
         let bodies: Vec<Vec<u8>> = bodies.iter().map(|w| codec::write_lane(&w.lane)).collect();
         requests.push((&BODIES, vec![Box::new(numbers), Box::new(bodies)]));
     }
-    write_entries(changes, ids, requests)
+    Ok(())
 }
 
 /// What lanes are found by: rows that come and go with the entries of their lanes.
-fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
+fn write_entries(
+    changes: &Changes,
+    ids: &QueueIds,
+    requests: &mut Vec<Request>,
+    (leases, moves): (&Leases, &mut Moves),
+) -> Result<(), Stop> {
     let (mut gone_due, mut new_due) = (Vec::new(), Vec::new());
-    let (mut gone_leases, mut new_leases) = (Vec::new(), Vec::new());
+    let mut gone_leases = Vec::new();
     let queues = ids.of_all(changes.lanes.iter().map(|write| (&write.key.tenant, &write.key.queue)))?;
     for (write, queue) in changes.lanes.iter().zip(queues) {
         let due = |e: Entries| e.due.map(|at| (source_code(e.source), i16::from(e.priority), at.as_millis()));
@@ -742,8 +762,11 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
         }
         let (was, is) = (write.was.and_then(|was| was.lease), write.entries.lease);
         if was != is {
-            gone_leases.extend(was.map(|at| (queue, at.as_millis(), lane)));
-            new_leases.extend(is.map(|at| (queue, at.as_millis(), lane, alike::claim_id(write))));
+            let elsewhere = was.filter(|at| !leases.leaves(moves, queue, lane, at.as_millis()));
+            gone_leases.extend(elsewhere.map(|at| (queue, at.as_millis(), lane)));
+            if let Some(at) = is {
+                moves.gives(queue, at.as_millis(), write);
+            }
         }
     }
     let alike = (alike::gone_due(&gone_due), alike::new_due(&new_due));
@@ -771,18 +794,7 @@ fn write_entries(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>)
         ];
         requests.push((&GONE_LEASES, values));
     }
-    if let Some(alike) = alike::new_leases(&new_leases) {
-        requests.extend(alike);
-    } else {
-        let claims = new_leases.iter().map(|row| row.3.map(|id| clean(id).into_owned()));
-        let values: Vec<Value> = vec![
-            Box::new(new_leases.iter().map(|row| row.0).collect::<Vec<_>>()),
-            Box::new(new_leases.iter().map(|row| row.1).collect::<Vec<_>>()),
-            Box::new(new_leases.iter().map(|row| row.2).collect::<Vec<_>>()),
-            Box::new(claims.collect::<Vec<_>>()),
-        ];
-        requests.push((&NEW_LEASES, values));
-    }
+    requests.extend(moves.new_rows());
     Ok(())
 }
 

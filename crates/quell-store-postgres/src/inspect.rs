@@ -89,17 +89,30 @@ static TOTALS: Sql = Sql {
            FROM quell.queue q LEFT JOIN quell.queue_delta d ON d.queue_id = q.id GROUP BY q.id ORDER BY q.id",
     types: &[],
 };
-static RUNNING: Sql =
-    Sql { text: "SELECT queue_id, count(*) FROM quell.lease GROUP BY queue_id", types: &[] };
+static RUNNING: Sql = Sql {
+    text: "SELECT queue_id, count(*) FROM (
+             SELECT queue_id, lane_id FROM quell.lease
+             UNION
+             SELECT g.queue_id, l.id FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+             JOIN quell.lane l ON l.id = u.lane AND l.lease_at = g.lease_at) r
+           GROUP BY queue_id",
+    types: &[],
+};
 /// The first leases of each queue that has any, with their lanes.
 static LEASES: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM (SELECT DISTINCT queue_id FROM quell.lease) q
+        " FROM (SELECT queue_id FROM quell.lease UNION SELECT queue_id FROM quell.lease_group) q
          CROSS JOIN LATERAL (
-           SELECT lane_id FROM quell.lease WHERE queue_id = q.queue_id ORDER BY lease_at LIMIT $1) s
-         JOIN quell.lane l ON l.id = s.lane_id"
+           SELECT n.id FROM (
+             SELECT lane_id, lease_at FROM quell.lease WHERE queue_id = q.queue_id
+             UNION
+             SELECT u.lane, g.lease_at FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+             WHERE g.queue_id = q.queue_id) e
+           JOIN quell.lane n ON n.id = e.lane_id AND n.lease_at = e.lease_at
+           ORDER BY e.lease_at, n.id LIMIT $1) s
+         JOIN quell.lane l ON l.id = s.id"
     ),
     types: &[Type::INT8],
 };

@@ -11,7 +11,7 @@ use std::sync::{Arc, RwLock};
 use tokio_postgres::types::Type;
 
 use crate::connection::{Request, Sql, Value, in_schema};
-use crate::{alike, commit};
+use crate::{alike, commit, leases};
 
 /// Combinations that a store puts together. Ordinary work has about a dozen; each is prepared once per connection, so what comes
 /// beyond them is sent as single statements.
@@ -19,13 +19,12 @@ const COMBINATIONS_MAX: usize = 64;
 
 /// Writes of rows that belong to the lanes of a transaction. None of them reads a row that another one writes, and none
 /// changes a row twice.
-static APART: [&Sql; 20] = [
+static APART: [&Sql; 19] = [
     &commit::NEW_LANES,
     &commit::LANES,
     &commit::BODIES,
     &commit::NEW_DUE,
     &commit::GONE_DUE,
-    &commit::NEW_LEASES,
     &commit::GONE_LEASES,
     &commit::NEW_EVENTS,
     &commit::NEW_RUNS,
@@ -35,7 +34,7 @@ static APART: [&Sql; 20] = [
     &alike::LANES,
     &alike::NEW_DUE,
     &alike::GONE_DUE,
-    &alike::NEW_LEASES,
+    &leases::NEW,
     &alike::GONE_LEASES,
     &alike::NEW_EVENTS,
     &alike::NEW_RUNS,

@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::connection::Connections;
 use crate::floors::Floors;
+use crate::leases::Leases;
 use crate::queues::Queues;
 use crate::tx::{Skipped, Tx};
 use crate::upkeep::Left;
@@ -46,6 +47,7 @@ mod floors;
 mod health;
 mod inspect;
 mod joined;
+mod leases;
 mod migrate;
 mod options;
 mod origin;
@@ -83,6 +85,7 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) left: Arc<Left>,
     pub(crate) floors: Arc<Floors>,
+    pub(crate) leases: Leases,
 }
 
 impl PostgresStore {
@@ -115,6 +118,7 @@ impl PostgresStore {
             channel,
             left,
             floors,
+            leases: Leases::default(),
         });
         let rows = RowStore::new(Arc::new(Postgres(shared.clone())));
         Ok(Arc::new(PostgresStore { rows, shared, tasks }))

@@ -30,20 +30,32 @@ static OUTLOOK: Sql = Sql {
                $5::text::jsonb AS floors FROM quell.meta)
            SELECT m.clock, m.test_offset, q.id, q.tenant, q.name, q.priorities,
              EXISTS (SELECT 1 FROM quell.queue_pause p WHERE p.queue = q.name AND (p.every OR p.tenant = q.tenant)),
-             CASE WHEN $4 THEN (SELECT count(*) FROM (SELECT 1 FROM quell.lease WHERE queue_id = q.id LIMIT 1000) r)
+             CASE WHEN $4 THEN (SELECT count(*) FROM (
+                                  SELECT 1 FROM quell.lease WHERE queue_id = q.id
+                                  UNION ALL
+                                  SELECT 1 FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+                                  JOIN quell.lane l ON l.id = u.lane AND l.lease_at = g.lease_at
+                                  WHERE g.queue_id = q.id LIMIT 1000) r)
                   ELSE 0 END,
              ARRAY(SELECT (SELECT due_at FROM quell.due
                            WHERE queue_id = q.id AND source = 0 AND priority = p
                              AND due_at >= coalesce(f.due, -9223372036854775808)
                            ORDER BY due_at LIMIT 1)
                    FROM generate_series(0, 9) p WHERE q.priorities >> p & 1 = 1 ORDER BY p),
-             (SELECT lease_at FROM quell.lease
-              WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
-                AND lease_at >= coalesce(f.lease, -9223372036854775808)
-              ORDER BY lease_at LIMIT 1),
-             (SELECT lease_at FROM quell.lease
-              WHERE queue_id = q.id AND lease_at > greatest(m.clock + m.test_offset, f.lease - 1)
-              ORDER BY lease_at LIMIT 1),
+             least((SELECT lease_at FROM quell.lease
+                    WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
+                      AND lease_at >= coalesce(f.lease, -9223372036854775808)
+                    ORDER BY lease_at LIMIT 1),
+                   (SELECT lease_at FROM quell.lease_group
+                    WHERE queue_id = q.id AND lease_at <= m.clock + m.test_offset
+                      AND lease_at >= coalesce(f.lease, -9223372036854775808)
+                    ORDER BY lease_at LIMIT 1)),
+             least((SELECT lease_at FROM quell.lease
+                    WHERE queue_id = q.id AND lease_at > greatest(m.clock + m.test_offset, f.lease - 1)
+                    ORDER BY lease_at LIMIT 1),
+                   (SELECT lease_at FROM quell.lease_group
+                    WHERE queue_id = q.id AND lease_at > greatest(m.clock + m.test_offset, f.lease - 1)
+                    ORDER BY lease_at LIMIT 1)),
              (SELECT look_at FROM quell.aside WHERE queue_id = q.id ORDER BY look_at, ready_at, number LIMIT 1),
              (SELECT next_at FROM quell.schedule WHERE queue_id = q.id AND next_at IS NOT NULL ORDER BY next_at LIMIT 1)
            , m.sealed, w.sources, w.priorities, w.firsts, w.bodies

@@ -29,6 +29,7 @@ use tokio_postgres::{Error, Row};
 use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::{spoils_connection, trouble};
+use crate::leases;
 use crate::queues::{Fault, Names};
 use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, source_code, stored_lane, time};
 
@@ -135,8 +136,12 @@ static EXPIRED: Sql = Sql {
         lane_columns!(),
         " FROM unnest($1::int[]) AS q(id)
          CROSS JOIN LATERAL (
-           SELECT n.* FROM quell.lease s JOIN quell.lane n ON n.id = s.lane_id AND n.lease_at = s.lease_at
-           WHERE s.queue_id = q.id AND s.lease_at <= $2
+           SELECT n.* FROM (
+             SELECT lane_id, lease_at FROM quell.lease WHERE queue_id = q.id AND lease_at <= $2
+             UNION ALL
+             SELECT u.lane, g.lease_at FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+             WHERE g.queue_id = q.id AND g.lease_at <= $2) s
+           JOIN quell.lane n ON n.id = s.lane_id AND n.lease_at = s.lease_at
            ORDER BY s.lease_at, s.lane_id LIMIT $3 FOR UPDATE OF n SKIP LOCKED) l
          ORDER BY l.lease_at LIMIT $3"
     ),
@@ -146,8 +151,10 @@ static CLAIMED: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lease s JOIN quell.lane l ON l.id = s.lane_id AND l.claim_id = s.claim_id
-         WHERE s.claim_id = $1 ORDER BY l.id FOR UPDATE OF l"
+        " FROM quell.lane l
+         WHERE l.id = ANY(ARRAY(SELECT lane_id FROM quell.lease WHERE claim_id = $1
+                                UNION SELECT unnest(lanes) FROM quell.lease_group WHERE claim_id = $1))
+           AND l.claim_id = $1 ORDER BY l.id FOR UPDATE OF l"
     ),
     types: &[Type::TEXT],
 };
@@ -169,8 +176,15 @@ static FIRES: Sql = Sql {
 };
 static LOCK_QUEUE: Sql =
     Sql { text: "SELECT id FROM quell.queue WHERE id = $1 FOR UPDATE", types: &[Type::INT4] };
-static RUNNING: Sql =
-    Sql { text: "SELECT count(*) FROM quell.lease WHERE queue_id = $1", types: &[Type::INT4] };
+static RUNNING: Sql = Sql {
+    text: "SELECT count(*) FROM (
+             SELECT lane_id FROM quell.lease WHERE queue_id = $1
+             UNION
+             SELECT l.id FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+             JOIN quell.lane l ON l.id = u.lane AND l.lease_at = g.lease_at
+             WHERE g.queue_id = $1) r",
+    types: &[Type::INT4],
+};
 static DEAD: Sql = Sql {
     text: "SELECT r.lane_id, r.number FROM quell.run r JOIN quell.lane l ON l.id = r.lane_id
            WHERE r.state = 4 AND r.count > 0 AND l.queue_id = ANY($1) AND ($2::text IS NULL OR l.key = $2)
@@ -208,6 +222,9 @@ pub(crate) struct Tx {
     pub(crate) without_lane: Vec<LaneKey>,
     /// Queues that were asked for and do not exist.
     pub(crate) without_queue: BTreeSet<Names>,
+    /// Queues whose leases that are over were looked for: rows of them that nobody is under go at the end, or every look
+    /// would find them again.
+    pub(crate) over: Vec<i32>,
 }
 
 /// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
@@ -226,6 +243,12 @@ impl Skipped {
 }
 
 impl Tx {
+    /// Takes out the rows of leases that are over and that nobody is under any more.
+    pub(crate) fn leases_over(&self) -> Option<Request> {
+        let values = || -> Vec<Value> { vec![Box::new(self.over.clone()), Box::new(self.now.as_millis())] };
+        (!self.over.is_empty()).then(|| (&leases::OVER, values()))
+    }
+
     pub(crate) fn connection(&self) -> RowsResult<&Connection> {
         let ended = || StoreError::new(ErrorKind::Corrupt, "this transaction has ended");
         Ok(self.connection.as_ref().ok_or_else(ended)?)
@@ -508,7 +531,9 @@ impl Rows for Tx {
 
     async fn expired(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<LaneAt>> {
         let ids = self.known_ids(queues).await?;
-        self.lock(&EXPIRED, &[&ids, &self.now.as_millis(), &number(most as u64)]).await
+        let lanes = self.lock(&EXPIRED, &[&ids, &self.now.as_millis(), &number(most as u64)]).await?;
+        self.over = ids;
+        Ok(lanes)
     }
 
     async fn claimed(&mut self, claim_id: &str) -> RowsResult<Vec<LaneAt>> {
@@ -600,8 +625,12 @@ impl Rows for Tx {
     }
 
     async fn rollback(mut self: Box<Self>) {
-        if let Some(connection) = self.connection.take() {
-            Tx::end(connection).await;
+        let Some(connection) = self.connection.take() else { return };
+        let Some(over) = self.leases_over() else { return Tx::end(connection).await };
+        // Nothing else was written. It is only late when it fails, and the next look finds the same.
+        let tidied = tokio::time::timeout(ROLLBACK, connection.write(&[over], "COMMIT")).await;
+        if !matches!(tidied, Ok(Ok((_, Ok(()))))) {
+            connection.discard();
         }
     }
 }

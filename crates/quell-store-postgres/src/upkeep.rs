@@ -1,6 +1,6 @@
 //! Upkeep: what a busy store leaves behind is tidied up while it is busy.
 //!
-//! Lanes are found by the first rows of `due` and `lease`, and those are the ones that go first: what is left of them in the
+//! Lanes are found by the first rows of `due` and `lease_group`, and those are the ones that go first: what is left of them in the
 //! index lies in front of everything that every claim looks for. The server's own autovacuum comes once a minute, which is
 //! late by some hundred thousand rows; the two tables are small, so a vacuum of them takes milliseconds. The changes of the
 //! totals are added up here, too, when there are many.
@@ -52,7 +52,7 @@ async fn tidy(left: &Left, connections: &Connections, vacuum: bool, fold: bool) 
     }
     if vacuum {
         left.entries.store(0, Ordering::Relaxed);
-        for table in ["due", "lease", "queue_delta"] {
+        for table in ["due", "lease_group", "queue_delta"] {
             // Whoever is at it already does the same.
             let schema = connections.schema();
             let sql = format!("VACUUM (SKIP_LOCKED, TRUNCATE FALSE, INDEX_CLEANUP ON) {schema}.{table}");

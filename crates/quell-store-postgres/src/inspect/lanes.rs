@@ -20,8 +20,12 @@ static LEASED: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
-        " FROM quell.lease s JOIN quell.lane l ON l.id = s.lane_id
-         WHERE s.queue_id = $1 AND (s.lease_at, s.lane_id) > ($2, $3) ORDER BY s.lease_at, s.lane_id LIMIT $4"
+        " FROM (SELECT lease_at, lane_id FROM quell.lease WHERE queue_id = $1 AND (lease_at, lane_id) > ($2, $3)
+               UNION
+               SELECT g.lease_at, u.lane FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
+               WHERE g.queue_id = $1 AND g.lease_at >= $2 AND (g.lease_at, u.lane) > ($2, $3)) s
+         JOIN quell.lane l ON l.id = s.lane_id AND l.lease_at = s.lease_at
+         ORDER BY s.lease_at, s.lane_id LIMIT $4"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };

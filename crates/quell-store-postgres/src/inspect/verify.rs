@@ -121,7 +121,10 @@ static CHECKS: [(&str, Sql); 9] = [
         Sql {
             text: "SELECT l.id FROM quell.lane l WHERE l.lease_at IS NOT NULL AND NOT EXISTS (
                      SELECT 1 FROM quell.lease s WHERE s.queue_id = l.queue_id AND s.lease_at = l.lease_at
-                       AND s.lane_id = l.id AND s.claim_id IS NOT DISTINCT FROM l.claim_id)",
+                       AND s.lane_id = l.id AND s.claim_id IS NOT DISTINCT FROM l.claim_id)
+                   AND NOT EXISTS (
+                     SELECT 1 FROM quell.lease_group g WHERE g.queue_id = l.queue_id AND g.lease_at = l.lease_at
+                       AND l.id = ANY(g.lanes) AND g.claim_id IS NOT DISTINCT FROM l.claim_id)",
             types: &[],
         },
     ),

@@ -132,7 +132,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 99")).await;
     let error = refusal(&url).await;
     assert_says(&error, ErrorKind::Corrupt, &["version 99", &schema, "newer Quell"]);
-    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 5")).await;
+    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 6")).await;
     drop(PostgresStore::open_url(&url).await.expect("it is as it was"));
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }
@@ -145,10 +145,12 @@ async fn a_store_of_version_4_goes_on_where_it_was_and_has_room_from_then_on() {
     append(&*store, ["a", "b"].map(|key| event("q", key))).await;
     let held = claim(&*store, ClaimRequest { max: 1, ..claim_request(&worker("w")) }).await.batches;
     drop(store);
-    let back = "ALTER TABLE %.lane SET (fillfactor = 70); UPDATE %.meta SET version = 4";
+    let back = "ALTER TABLE %.lane SET (fillfactor = 70); INSERT INTO %.lease (queue_id, lease_at, lane_id, claim_id)
+                SELECT g.queue_id, g.lease_at, unnest(g.lanes), g.claim_id FROM %.lease_group g;
+                DROP TABLE %.lease_group; UPDATE %.meta SET version = 4";
     run_sql(&postgres_url(), &back.replace('%', &schema)).await;
     let store = PostgresStore::open_url(&url).await.expect("an older schema opens");
-    assert_eq!(store.description().schema, 5);
+    assert_eq!(store.description().schema, 6);
     settle(&*store, &held[0], SUCCEEDED).await;
     assert_eq!(claim_all(&*store).await.len(), 1, "the other lane waited meanwhile");
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());

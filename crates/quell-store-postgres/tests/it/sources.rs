@@ -191,6 +191,9 @@ async fn back_to_version_1(schema: &str) {
                ALTER TABLE %.due DROP CONSTRAINT due_pkey;
                ALTER TABLE %.due DROP COLUMN source;
                ALTER TABLE %.due ADD PRIMARY KEY (queue_id, priority, due_at, lane_id);
+               INSERT INTO %.lease (queue_id, lease_at, lane_id, claim_id)
+               SELECT g.queue_id, g.lease_at, unnest(g.lanes), g.claim_id FROM %.lease_group g;
+               DROP TABLE %.lease_group;
                UPDATE %.meta SET version = 1";
     run_sql(&postgres_url(), &sql.replace('%', schema)).await;
 }
@@ -204,7 +207,7 @@ async fn a_store_from_before_there_were_sources_goes_on_where_it_was() {
     drop(store);
     back_to_version_1(&schema).await;
     let store = open(&schema).await;
-    assert_eq!(store.description().schema, 5);
+    assert_eq!(store.description().schema, 6);
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
     settle(&*store, &held[0], SUCCEEDED).await;
     declare(&*store, "shop", rate(1, 1)).await;
