@@ -193,6 +193,9 @@ async fn open_on(connection: &Connection, shared: &Shared, requests: &[Request])
     let row = rows.first().ok_or_else(|| error::unreadable("the table meta is empty"))?;
     let same_origin = get(row, 3)?;
     // Numbers of queues from another past may mean other queues in this one.
+    if same_origin {
+        shared.leases.are_of(get(row, 4)?);
+    }
     let forgotten = same_origin && shared.queues.are_of(get(row, 4)?);
     let answers = (!forgotten).then_some(answers);
     Ok(Learned { now: store_time(row)?, sealed: get(row, 2)?, same_origin, answers })

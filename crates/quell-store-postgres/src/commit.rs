@@ -16,8 +16,8 @@ use quell_core::working_set::FinishedRun;
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
 use quell_store_rows::rows::{Entries, RowsResult, Trouble};
+use tokio_postgres::Error;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Error, Row};
 
 use crate::alike::{self, is_held};
 use crate::connection::{Request, Sql, Value};
@@ -376,8 +376,6 @@ static MET: Sql = Sql {
 /// The one round trip of a commit, and what this process knows when it has succeeded.
 struct Prepared {
     requests: Vec<Request>,
-    /// The last of the requests asks which rows of leases are done with.
-    spent: bool,
     moves: Moves,
     queues: BTreeMap<Names, Known>,
     pairs: BTreeSet<(i32, SourceId)>,
@@ -478,17 +476,10 @@ impl Tx {
         write_pairs(&pairs, &mut requests);
         let QueueIds(mut queues) = ids;
         raise_priorities(changes, &mut queues, &mut requests);
-        for lane in changes.erased.iter().filter_map(|(_, lane)| maybe_number(*lane)) {
-            self.shared.leases.erases(&mut moves, lane);
-        }
         // Last of all: they look at lanes as they are written here.
         requests.extend(self.leases_over());
-        self.shared.leases.look(&mut moves);
         requests.extend(moves.foreign_rows());
-        let spent = moves.spent_rows();
-        let looked = spent.is_some();
-        requests.extend(spent);
-        Ok(Prepared { requests, spent: looked, moves, queues, pairs })
+        Ok(Prepared { requests, moves, queues, pairs })
     }
 
     /// Queues whose lanes wait for a source for the first time, as far as this process knows.
@@ -540,7 +531,7 @@ impl Tx {
 
     async fn finish(
         mut self: Box<Self>,
-        Prepared { requests, spent, moves, queues, pairs }: Prepared,
+        Prepared { requests, moves, queues, pairs }: Prepared,
         left: u64,
         leases: BTreeMap<Names, (Timestamp, Timestamp)>,
     ) -> RowsResult<()> {
@@ -555,9 +546,7 @@ impl Tx {
             }
         };
         // The first that failed says why; those behind it only say that something has.
-        let mut gone = Vec::new();
-        let keep = |answer: Result<Vec<Row>, Error>| answer.map(|rows| gone = rows).err();
-        let failed = answers.into_iter().find_map(keep);
+        let failed = answers.into_iter().find_map(Result::err);
         if let Some(error) = failed {
             // The server says it before it reaches the COMMIT. A connection that is lost says nothing of the COMMIT.
             let told = if error.as_db_error().is_some() { trouble(&error) } else { at_commit(&error) };
@@ -580,7 +569,7 @@ impl Tx {
             self.shared.queues.put(names, known);
         }
         self.shared.queues.put_pairs(pairs.into_iter());
-        self.shared.leases.ended(moves, if spent { &gone } else { &[] });
+        self.shared.leases.ended(moves);
         self.shared.left.entries.fetch_add(left, Ordering::Relaxed);
         self.shared.left.deltas.fetch_add(1, Ordering::Relaxed);
         // It has ended: its connection goes back to the pool as it is.
@@ -794,7 +783,12 @@ fn write_entries(
         ];
         requests.push((&GONE_LEASES, values));
     }
+    for lane in changes.erased.iter().filter_map(|(_, lane)| maybe_number(*lane)) {
+        leases.erases(moves, lane);
+    }
+    leases.look(moves);
     requests.extend(moves.new_rows());
+    requests.extend(moves.spent_rows());
     Ok(())
 }
 

@@ -19,7 +19,7 @@ const COMBINATIONS_MAX: usize = 64;
 
 /// Writes of rows that belong to the lanes of a transaction. None of them reads a row that another one writes, and none
 /// changes a row twice.
-static APART: [&Sql; 19] = [
+static APART: [&Sql; 20] = [
     &commit::NEW_LANES,
     &commit::LANES,
     &commit::BODIES,
@@ -35,6 +35,7 @@ static APART: [&Sql; 19] = [
     &alike::NEW_DUE,
     &alike::GONE_DUE,
     &leases::NEW,
+    &leases::SPENT,
     &alike::GONE_LEASES,
     &alike::NEW_EVENTS,
     &alike::NEW_RUNS,

@@ -5,29 +5,27 @@
 //! every entry may be. It goes with the last of its lanes, which the process knows that gave the lease; after its death, with the
 //! first look behind the end of the lease.
 //!
-//! What is known here decides only when a row is looked at. Whether it may go is for the server to say, in the statement that deletes
-//! it: no lane of it may be under that lease.
+//! A row is deleted without looking at its lanes when this process has given the lease and has seen every commit by which they left it: to
+//! look at two hundred lanes cost as much as two hundred rows of leases did. That holds within one past of the store only, so after a
+//! restore nothing is known any more. Rows of which nothing is known go when the server finds none of their lanes under that lease.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use quell_store_rows::changes::LaneWrite;
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::alike;
 use crate::connection::{Request, Sql, Value};
-use crate::rows::{clean, get, number};
+use crate::rows::{clean, number};
 
 /// Lanes in one row: with more, it would not fit on a page beside others and the server would keep it elsewhere.
 const LANES_MAX: usize = 200;
 /// Rows that a process remembers: a few hundred thousand lanes under a lease. Beyond that the oldest are forgotten, and go after their
 /// end.
 const GROUPS_MAX: usize = 4_096;
-/// Rows that are done with and looked at in one commit.
+/// Rows that are done with and go in one commit.
 const SPENT_AT_ONCE: usize = 16;
-/// How often a row is looked at whose lanes should be done: one of them may be in a transaction that has not ended yet.
-const LOOKS_MAX: u8 = 8;
 
 /// A group that is there already has the same token: it is the same claim, written again.
 pub(crate) static NEW: Sql = Sql {
@@ -46,16 +44,11 @@ pub(crate) static NEW: Sql = Sql {
         Type::INT4_ARRAY,
     ],
 };
-/// Those that nobody is under any more.
-static SPENT: Sql = Sql {
+/// Those whose lanes this process has all seen leave.
+pub(crate) static SPENT: Sql = Sql {
     text: "DELETE FROM quell.lease_group WHERE ctid = ANY(ARRAY(
              SELECT g.ctid FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS w(queue_id, lease_at, token)
-             JOIN quell.lease_group g ON g.queue_id = w.queue_id AND g.lease_at = w.lease_at AND g.token = w.token
-             WHERE NOT EXISTS (SELECT 1 FROM unnest(g.lanes) AS u(lane)
-                               JOIN quell.lane l ON l.id = u.lane AND l.lease_at = g.lease_at
-                                 AND l.claim_id IS NOT DISTINCT FROM g.claim_id)
-             FOR UPDATE OF g SKIP LOCKED))
-           RETURNING queue_id, lease_at, token",
+             JOIN quell.lease_group g ON g.queue_id = w.queue_id AND g.lease_at = w.lease_at AND g.token = w.token))",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 /// Those that another process has given, of which only the end is known.
@@ -96,8 +89,10 @@ pub(crate) struct Leases(Mutex<Given>);
 struct Given {
     groups: BTreeMap<Group, Lanes>,
     of_lane: HashMap<i64, Group>,
-    /// Rows whose lanes are all done, and how often they were looked at.
-    spent: BTreeMap<Group, u8>,
+    /// Rows whose lanes are all done: two transactions with the last of them ended at once. They go with the next commit.
+    spent: BTreeSet<Group>,
+    /// Of which past of the store all this is: see `origin.rs`.
+    origin: Option<String>,
 }
 
 struct Lanes {
@@ -124,12 +119,12 @@ impl Given {
 pub(crate) struct Moves {
     given: Vec<(Group, Option<String>, Vec<i64>)>,
     /// Lanes that leave a lease of this process.
-    left: Vec<(i64, Group)>,
+    left: BTreeMap<i64, Group>,
     /// Queues and ends of leases that lanes leave and of which this process knows nothing: another one has given them, or this
     /// one before it was started anew.
     foreign: BTreeSet<(i32, i64)>,
-    /// Rows that may be done with when it has ended.
-    looked_at: Vec<Group>,
+    /// Rows that are done with when it has ended.
+    spent: Vec<Group>,
 }
 
 impl Moves {
@@ -177,18 +172,26 @@ impl Moves {
         (!queues.is_empty()).then(|| (&FOREIGN, vec![Box::new(queues) as Value, Box::new(ends) as Value]))
     }
 
-    /// Rows that may be done with, to be looked at when everything else is written.
+    /// Rows that nobody is under when this has ended.
     pub(crate) fn spent_rows(&self) -> Option<Request> {
-        let of = |f: fn(&Group) -> i64| self.looked_at.iter().map(f).collect::<Vec<_>>();
-        let queues: Vec<i32> = self.looked_at.iter().map(|group| group.queue).collect();
+        let of = |f: fn(&Group) -> i64| self.spent.iter().map(f).collect::<Vec<_>>();
+        let queues: Vec<i32> = self.spent.iter().map(|group| group.queue).collect();
         let values = || -> Vec<Value> {
             vec![Box::new(queues), Box::new(of(|group| group.lease_at)), Box::new(of(|group| group.token))]
         };
-        (!self.looked_at.is_empty()).then(|| (&SPENT, values()))
+        (!self.spent.is_empty()).then(|| (&SPENT, values()))
     }
 }
 
 impl Leases {
+    /// A transaction has begun in this past of the store: what is known of another one counts for nothing.
+    pub(crate) fn are_of(&self, origin: Option<&str>) {
+        let mut given = self.lock();
+        if given.origin.as_deref() != origin {
+            *given = Given { origin: origin.map(str::to_owned), ..Given::default() };
+        }
+    }
+
     /// A lane leaves this lease: true when it is one of this process.
     pub(crate) fn leaves(&self, moves: &mut Moves, queue: i32, lane: i64, lease_at: i64) -> bool {
         let group = self.lock().of(lane, lease_at);
@@ -205,26 +208,21 @@ impl Leases {
         moves.left.extend(group.map(|group| (lane, group)));
     }
 
-    /// Which rows are worth looking at in this transaction: those that lose their last lanes, and some that did before.
+    /// Which rows go with this transaction: those that lose their last lanes, and those that did before.
     pub(crate) fn look(&self, moves: &mut Moves) {
-        let mut given = self.lock();
+        let given = self.lock();
         let mut leaving: BTreeMap<Group, usize> = BTreeMap::new();
-        for (_, group) in &moves.left {
+        for group in moves.left.values() {
             *leaving.entry(*group).or_default() += 1;
         }
-        let empty = leaving
-            .iter()
-            .filter(|(group, lanes)| given.groups.get(group).is_some_and(|l| l.left <= **lanes));
-        moves.looked_at = empty.map(|(group, _)| *group).collect();
-        for (group, looks) in given.spent.iter_mut().take(SPENT_AT_ONCE) {
-            *looks += 1;
-            moves.looked_at.push(*group);
-        }
-        given.spent.retain(|_, looks| *looks < LOOKS_MAX);
+        let of = |group: &Group| given.groups.get(group);
+        let last = leaving.iter().filter(|(group, lanes)| of(group).is_some_and(|l| l.left <= **lanes));
+        moves.spent = last.map(|(group, _)| *group).collect();
+        moves.spent.extend(given.spent.iter().take(SPENT_AT_ONCE));
     }
 
-    /// The transaction has ended, and these rows have gone with it.
-    pub(crate) fn ended(&self, moves: Moves, gone: &[Row]) {
+    /// The transaction has ended, and its spent rows have gone with it.
+    pub(crate) fn ended(&self, moves: Moves) {
         let given = &mut *self.lock();
         for (lane, group) in moves.left {
             if given.of_lane.get(&lane) == Some(&group) {
@@ -236,15 +234,18 @@ impl Leases {
             });
             if left == Some(0) {
                 given.groups.remove(&group);
-                given.spent.insert(group, 0);
+                given.spent.insert(group);
             }
         }
-        for row in gone {
-            if let (Ok(queue), Ok(lease_at), Ok(token)) = (get(row, 0), get(row, 1), get(row, 2)) {
-                given.spent.remove(&Group { lease_at, queue, token });
-            }
+        for group in moves.spent {
+            given.spent.remove(&group);
         }
         for (group, _, lanes) in moves.given {
+            if given.groups.contains_key(&group) {
+                // It has more lanes now than are known here.
+                given.forget(group);
+                continue;
+            }
             given.of_lane.extend(lanes.iter().map(|lane| (*lane, group)));
             let left = lanes.len();
             given.groups.insert(group, Lanes { all: lanes, left });
@@ -257,5 +258,120 @@ impl Leases {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Given> {
         self.0.lock().expect("no panic happens while it is locked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: i32 = 7;
+
+    fn group(lease_at: i64, token: i64) -> Group {
+        Group { lease_at, queue: QUEUE, token }
+    }
+
+    /// A claim has committed.
+    fn given(leases: &Leases, group: Group, lanes: &[i64]) {
+        let given = vec![(group, None, lanes.to_vec())];
+        leases.ended(Moves { given, ..Moves::default() });
+    }
+
+    /// A transaction in which these lanes leave, before its end.
+    fn leaving(leases: &Leases, lease_at: i64, lanes: &[i64]) -> Moves {
+        let mut moves = Moves::default();
+        for lane in lanes {
+            leases.leaves(&mut moves, QUEUE, *lane, lease_at);
+        }
+        leases.look(&mut moves);
+        moves
+    }
+
+    #[test]
+    fn a_row_goes_with_the_last_of_its_lanes() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11, 12, 13]);
+        let moves = leaving(&leases, 100, &[11, 12]);
+        assert!(moves.spent_rows().is_none(), "the third is still under it");
+        leases.ended(moves);
+        let moves = leaving(&leases, 100, &[13]);
+        assert_eq!(moves.spent, [group(100, 1)]);
+        leases.ended(moves);
+        assert!(leaving(&leases, 100, &[]).spent.is_empty(), "it has gone");
+    }
+
+    #[test]
+    fn a_transaction_that_does_not_end_takes_nothing_out() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11]);
+        assert_eq!(leaving(&leases, 100, &[11]).spent, [group(100, 1)]);
+        // It failed, or nobody knows: the lane is perhaps still under its lease.
+        assert_eq!(leaving(&leases, 100, &[11]).spent, [group(100, 1)]);
+    }
+
+    #[test]
+    fn the_last_lanes_in_two_transactions_at_once_leave_the_row_to_the_next() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11, 12]);
+        let (one, other) = (leaving(&leases, 100, &[11]), leaving(&leases, 100, &[12]));
+        assert!(one.spent.is_empty() && other.spent.is_empty());
+        leases.ended(one);
+        leases.ended(other);
+        assert_eq!(leaving(&leases, 100, &[]).spent, [group(100, 1)]);
+    }
+
+    #[test]
+    fn what_another_process_has_given_is_named_by_its_end() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11]);
+        let mut moves = Moves::default();
+        assert!(leases.leaves(&mut moves, QUEUE, 11, 100));
+        assert!(!leases.leaves(&mut moves, QUEUE, 11, 101), "it has another lease meanwhile");
+        assert!(!leases.leaves(&mut moves, QUEUE, 12, 100));
+        assert_eq!(moves.foreign, BTreeSet::from([(QUEUE, 100), (QUEUE, 101)]));
+    }
+
+    #[test]
+    fn a_lane_that_is_erased_leaves_whatever_lease_it_is_under() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11]);
+        let mut moves = Moves::default();
+        leases.erases(&mut moves, 11);
+        leases.erases(&mut moves, 12);
+        leases.look(&mut moves);
+        assert_eq!(moves.spent, [group(100, 1)]);
+    }
+
+    #[test]
+    fn after_a_restore_nothing_is_known() {
+        let leases = Leases::default();
+        leases.are_of(Some("one"));
+        given(&leases, group(100, 1), &[11]);
+        leases.are_of(Some("one"));
+        assert_eq!(leaving(&leases, 100, &[11]).spent, [group(100, 1)]);
+        leases.are_of(Some("another"));
+        assert!(
+            leaving(&leases, 100, &[11]).spent.is_empty(),
+            "it may be under it again, in what was put back"
+        );
+    }
+
+    #[test]
+    fn of_a_row_that_was_added_to_nothing_is_known() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11, 12]);
+        given(&leases, group(100, 1), &[11]);
+        assert!(leaving(&leases, 100, &[11]).spent.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_when_there_are_too_many() {
+        let leases = Leases::default();
+        for n in 0..=GROUPS_MAX as i64 {
+            given(&leases, group(100 + n, n), &[n]);
+        }
+        assert!(leaving(&leases, 100, &[0]).spent.is_empty());
+        assert_eq!(leaving(&leases, 101, &[1]).spent, [group(101, 1)]);
+        assert_eq!(leases.lock().of_lane.len(), GROUPS_MAX);
     }
 }
