@@ -40,7 +40,7 @@ fn classes<T, C: Ord>(
 }
 
 pub(crate) static NEW_EVENTS: Sql = Sql {
-    text: "INSERT INTO quell.event (lane_id, seq, received_at, priority, id, print, payload)
+    text: "INSERT INTO quell.event_row (lane_id, seq, received_at, priority, id, print, payload)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), $3::bigint, $4::smallint, unnest($5::text[]),
                   unnest($6::bytea[]), unnest($7::text[])",
     types: &[
@@ -54,8 +54,8 @@ pub(crate) static NEW_EVENTS: Sql = Sql {
     ],
 };
 
-pub(crate) fn new_events(new: &[(u64, Arc<Kept>)]) -> Option<Vec<Request>> {
-    let classes = classes(new.iter(), |(_, k)| {
+pub(crate) fn new_events(new: &[&(u64, Arc<Kept>)]) -> Option<Vec<Request>> {
+    let classes = classes(new.iter().copied(), |(_, k)| {
         let plain = k.mark.is_none() && k.event.was_seq.is_none() && k.source.is_none();
         (plain && k.event.headers.is_empty()).then_some((k.event.received_at, k.priority))
     })?;
@@ -85,10 +85,20 @@ pub(crate) fn is_held(write: &LaneWrite) -> bool {
     write.lane.paused.is_some() || write.lane.blocked.is_some()
 }
 
+/// A lane that is new, with the number of its queue and the event that lies in its row.
+#[derive(Clone, Copy)]
+pub(crate) struct NewLane<'c> {
+    pub(crate) queue: i32,
+    pub(crate) write: &'c LaneWrite,
+    pub(crate) first: Option<&'c Kept>,
+}
+
 pub(crate) static NEW_LANES: Sql = Sql {
-    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
+    text: "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body, first_seq,
+                                   first_at, first_priority, first_id, first_print, first_payload)
            SELECT unnest($1::bigint[]), $2::int, unnest($3::text[]), unnest($4::bigint[]), $5::bigint, $6::smallint,
-                  $7::bigint, $8::text, $9::bool, unnest($10::bytea[])",
+                  $7::bigint, $8::text, $9::bool, unnest($10::bytea[]), unnest($11::bigint[]), $12::bigint, $13::smallint,
+                  unnest($14::text[]), unnest($15::bytea[]), unnest($16::text[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT4,
@@ -100,32 +110,59 @@ pub(crate) static NEW_LANES: Sql = Sql {
         Type::TEXT,
         Type::BOOL,
         Type::BYTEA_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8,
+        Type::INT2,
+        Type::TEXT_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY,
     ],
 };
 
-/// New lanes with the numbers of their queues, in the order of their keys.
-pub(crate) fn new_lanes(new: &[(i32, &LaneWrite)]) -> Option<Vec<Request>> {
-    let classes = classes(new.iter(), |(queue, w)| {
+/// New lanes, in the order of their keys.
+pub(crate) fn new_lanes(new: &[NewLane<'_>]) -> Option<Vec<Request>> {
+    let classes = classes(new.iter(), |NewLane { queue, write: w, first }| {
         let entries = (w.entries.lease, w.entries.priority, source_code(w.lane.source()));
-        Some((*queue, entries, claim_id(w), is_held(w)))
+        let first = first.map(|k| (k.event.received_at, k.priority));
+        Some((*queue, entries, claim_id(w), is_held(w), first))
     })?;
     let mut requests: Vec<Request> = Vec::new();
-    for ((queue, (lease, priority, source), claim, held), rows) in classes {
-        let values: Vec<Value> = vec![
-            Box::new(rows.iter().map(|(_, w)| number(w.lane.id)).collect::<Vec<_>>()),
+    for ((queue, (lease, priority, source), claim, held, first), rows) in classes {
+        let writes = || rows.iter().map(|new| new.write);
+        let mut values: Vec<Value> = vec![
+            Box::new(writes().map(|w| number(w.lane.id)).collect::<Vec<_>>()),
             Box::new(queue),
-            Box::new(rows.iter().map(|(_, w)| w.key.key.as_str().to_owned()).collect::<Vec<_>>()),
-            Box::new(rows.iter().map(|(_, w)| maybe_millis(w.entries.due)).collect::<Vec<_>>()),
+            Box::new(writes().map(|w| w.key.key.as_str().to_owned()).collect::<Vec<_>>()),
+            Box::new(writes().map(|w| maybe_millis(w.entries.due)).collect::<Vec<_>>()),
             Box::new(maybe_millis(lease)),
             Box::new(i16::from(priority)),
             Box::new(source),
             Box::new(claim.map(|id| clean(id).into_owned())),
             Box::new(held),
-            Box::new(rows.iter().map(|(_, w)| codec::write_lane(&w.lane)).collect::<Vec<_>>()),
+            Box::new(writes().map(|w| codec::write_lane(&w.lane)).collect::<Vec<_>>()),
         ];
+        let firsts: Vec<Option<&Kept>> = rows.iter().map(|new| new.first).collect();
+        values.push(Box::new(first_seqs(&firsts)));
+        values.push(Box::new(first.map(|(at, _)| at.as_millis())));
+        values.push(Box::new(first.map(|(_, priority)| i16::from(priority))));
+        values.extend(first_values(&firsts));
         requests.push((&NEW_LANES, values));
     }
     Some(requests)
+}
+
+pub(crate) fn first_seqs(firsts: &[Option<&Kept>]) -> Vec<Option<i64>> {
+    firsts.iter().map(|first| first.map(|k| number(k.event.seq))).collect()
+}
+
+/// Ids, fingerprints and payloads.
+pub(crate) fn first_values(firsts: &[Option<&Kept>]) -> [Value; 3] {
+    let all = || firsts.iter().copied();
+    [
+        Box::new(all().map(|first| first.map(|k| k.event.id.as_str().to_owned())).collect::<Vec<_>>()),
+        Box::new(all().map(|first| first.map(|k| k.print.0.to_vec())).collect::<Vec<_>>()),
+        Box::new(all().map(|first| first.map(|k| k.event.payload.as_str().to_owned())).collect::<Vec<_>>()),
+    ]
 }
 
 pub(crate) static LANES: Sql = Sql {

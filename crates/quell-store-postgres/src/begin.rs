@@ -4,7 +4,7 @@
 //! of which past it is, the lanes that are locked first, and the numbers, which come last and are therefore larger than any
 //! number in these lanes. If it turns out that the store is sealed, or of another past, what was locked is let go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -68,7 +68,9 @@ impl Tx {
 
     /// For what is done to a sealed store: a copy into it.
     pub(crate) async fn begin_sealed(shared: &Arc<Shared>) -> RowsResult<Tx> {
-        open(shared, &[]).await.map(|(tx, ..)| tx)
+        let (mut tx, ..) = open(shared, &[]).await?;
+        tx.filling = true;
+        Ok(tx)
     }
 
     /// With its first locks and its numbers.
@@ -153,7 +155,9 @@ async fn open(shared: &Arc<Shared>, requests: &[Request]) -> RowsResult<Opened> 
                 let connection = Some(connection);
                 let (without_lane, without_queue) = (Vec::new(), BTreeSet::new());
                 let shared = shared.clone();
-                let tx = Tx { connection, shared, now, without_lane, without_queue, over: Vec::new() };
+                let (over, firsts) = (Vec::new(), HashMap::new());
+                let filling = false;
+                let tx = Tx { connection, shared, now, without_lane, without_queue, over, firsts, filling };
                 return Ok((tx, sealed, answers));
             }
             Ok(_) => {

@@ -5,6 +5,7 @@
 //! an answer that does not come leaves it open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use quell_core::aside::Aside;
@@ -12,16 +13,17 @@ use quell_core::batch::RunId;
 use quell_core::clock::Timestamp;
 use quell_core::event::{LaneKey, NewEventId, QueueName, Tenant};
 use quell_core::source::{Source, SourceId};
-use quell_core::working_set::FinishedRun;
+use quell_core::working_set::{FinishedRun, Kept};
 use quell_store_rows::changes::{Changes, EventChange, LaneWrite};
 use quell_store_rows::codec;
 use quell_store_rows::rows::{Entries, RowsResult, Trouble};
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
-use crate::alike::{self, is_held};
+use crate::alike::{self, NewLane, is_held};
 use crate::connection::{Request, Sql, Value};
 use crate::error::{at_commit, trouble, unreadable};
+use crate::first::Firsts;
 use crate::leases::{Leases, Moves};
 use crate::queues::{Known, Names};
 use crate::rows::{
@@ -35,10 +37,12 @@ use crate::tx::Tx;
 /// comes second is told so by the unique index, and begins anew.
 pub(crate) static NEW_LANES: Sql = Sql {
     text:
-        "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body)
+        "INSERT INTO quell.lane (id, queue_id, key, due_at, lease_at, priority, source, claim_id, held, body, first_seq,
+                                   first_at, first_priority, first_id, first_print, first_payload)
            SELECT unnest($1::bigint[]), unnest($2::int[]), unnest($3::text[]), unnest($4::bigint[]),
                   unnest($5::bigint[]), unnest($6::smallint[]), unnest($7::bigint[]), unnest($8::text[]),
-                  unnest($9::bool[]), unnest($10::bytea[])",
+                  unnest($9::bool[]), unnest($10::bytea[]), unnest($11::bigint[]), unnest($12::bigint[]),
+                  unnest($13::smallint[]), unnest($14::text[]), unnest($15::bytea[]), unnest($16::text[])",
     types: &[
         Type::INT8_ARRAY,
         Type::INT4_ARRAY,
@@ -50,6 +54,12 @@ pub(crate) static NEW_LANES: Sql = Sql {
         Type::TEXT_ARRAY,
         Type::BOOL_ARRAY,
         Type::BYTEA_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT2_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::TEXT_ARRAY,
     ],
 };
 pub(crate) static LANES: Sql = Sql {
@@ -105,8 +115,9 @@ pub(crate) static BODIES: Sql = Sql {
            FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bytea[]) AS body) u WHERE l.id = u.id",
     types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY],
 };
+/// One that lies with its lane goes with it.
 static ERASE_EVENTS: Sql =
-    Sql { text: "DELETE FROM quell.event WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
+    Sql { text: "DELETE FROM quell.event_row WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
 static ERASE_RUNS: Sql =
     Sql { text: "DELETE FROM quell.run WHERE lane_id = ANY($1)", types: &[Type::INT8_ARRAY] };
 static ERASE_STEPS: Sql =
@@ -134,6 +145,7 @@ static ERASE_SCHEDULES: Sql = Sql {
            WHERE s.queue_id = w.queue_id AND s.key = w.key",
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY],
 };
+/// Through the view, as the next one: wherever they lie.
 static GONE_EVENTS: Sql = Sql {
     text: "DELETE FROM quell.event e USING unnest($1::bigint[], $2::bigint[]) AS w(lane, seq)
            WHERE e.lane_id = w.lane AND e.seq = w.seq",
@@ -146,7 +158,7 @@ static EVENTS: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TEXT_ARRAY],
 };
 pub(crate) static NEW_EVENTS: Sql = Sql {
-    text: "INSERT INTO quell.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload,
+    text: "INSERT INTO quell.event_row (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload,
                                     source)
            SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]),
                   unnest($5::bigint[]), unnest($6::smallint[]), unnest($7::text[]), unnest($8::bytea[]),
@@ -459,9 +471,10 @@ impl Tx {
         let mut requests = Vec::new();
         write_erased(changes, &ids, &mut requests)?;
         let mut moves = Moves::default();
-        write_lanes(changes, &ids, &mut requests)?;
+        let firsts = if self.filling { Firsts::default() } else { Firsts::of(changes) };
+        write_lanes(changes, &ids, &firsts, &mut requests)?;
         write_entries(changes, &ids, &mut requests, (&self.shared.leases, &mut moves))?;
-        write_events(changes, &mut requests);
+        write_events(changes, &firsts, &mut requests);
         write_runs(changes, &ids, &mut requests)?;
         write_steps(changes, &mut requests);
         write_aside(changes, &ids, &mut requests)?;
@@ -688,31 +701,44 @@ fn claim_id(write: &LaneWrite) -> Option<String> {
     alike::claim_id(write).map(|id| clean(id).into_owned())
 }
 
-fn write_lanes(changes: &Changes, ids: &QueueIds, requests: &mut Vec<Request>) -> Result<(), Stop> {
-    let mut new: Vec<(i32, &LaneWrite)> = Vec::new();
+fn write_lanes(
+    changes: &Changes,
+    ids: &QueueIds,
+    firsts: &Firsts<'_>,
+    requests: &mut Vec<Request>,
+) -> Result<(), Stop> {
+    let mut new: Vec<NewLane<'_>> = Vec::new();
     // An append changes neither entries nor who holds the lane.
     let (mut bodies, mut whole) = (Vec::new(), Vec::new());
     for write in &changes.lanes {
         let unchanged = write.was == Some(write.entries) && write.entries.lease.is_none() && !is_held(write);
         match write.was {
-            None => new.push((ids.of_lane(&write.key)?, write)),
+            None => {
+                let (queue, first) = (ids.of_lane(&write.key)?, firsts.of_lane(write.lane.id));
+                new.push(NewLane { queue, write, first });
+            }
             Some(was) if unchanged && was.due.is_some() => bodies.push(write),
             Some(_) => whole.push(write),
         }
     }
     if !new.is_empty() {
-        new.sort_by(|(a, x), (b, y)| (a, &x.key.key).cmp(&(b, &y.key.key)));
+        new.sort_by(|a, b| (a.queue, &a.write.key.key).cmp(&(b.queue, &b.write.key.key)));
     }
     if let Some(alike) = alike::new_lanes(&new) {
         requests.extend(alike);
     } else {
-        let of = |f: fn(&LaneWrite) -> i64| -> Value {
-            Box::new(new.iter().map(|(_, w)| f(w)).collect::<Vec<_>>())
-        };
-        let queues: Vec<i32> = new.iter().map(|(queue, _)| *queue).collect();
-        let keys: Vec<String> = new.iter().map(|(_, w)| w.key.key.as_str().to_owned()).collect();
-        let mut values: Vec<Value> = vec![of(|w| number(w.lane.id)), Box::new(queues), Box::new(keys)];
-        values.extend(lane_values(new.iter().map(|(_, w)| *w)));
+        let numbers: Vec<i64> = new.iter().map(|new| number(new.write.lane.id)).collect();
+        let queues: Vec<i32> = new.iter().map(|new| new.queue).collect();
+        let keys: Vec<String> = new.iter().map(|new| new.write.key.key.as_str().to_owned()).collect();
+        let mut values: Vec<Value> = vec![Box::new(numbers), Box::new(queues), Box::new(keys)];
+        values.extend(lane_values(new.iter().map(|new| new.write)));
+        let firsts: Vec<Option<&Kept>> = new.iter().map(|new| new.first).collect();
+        let at = |first: &Option<&Kept>| first.map(|k| k.event.received_at.as_millis());
+        let priority = |first: &Option<&Kept>| first.map(|k| i16::from(k.priority));
+        values.push(Box::new(alike::first_seqs(&firsts)));
+        values.push(Box::new(firsts.iter().map(at).collect::<Vec<_>>()));
+        values.push(Box::new(firsts.iter().map(priority).collect::<Vec<_>>()));
+        values.extend(alike::first_values(&firsts));
         requests.push((&NEW_LANES, values));
     }
     if let Some(alike) = alike::lanes(&whole) {
@@ -805,7 +831,7 @@ fn lane_values<'w>(writes: impl Iterator<Item = &'w LaneWrite> + Clone) -> Vec<V
     ]
 }
 
-fn write_events(changes: &Changes, requests: &mut Vec<Request>) {
+fn write_events(changes: &Changes, firsts: &Firsts<'_>, requests: &mut Vec<Request>) {
     let gone = &changes.gone_events;
     if !gone.is_empty() {
         let (lanes, seqs): (Vec<i64>, Vec<i64>) =
@@ -827,8 +853,9 @@ fn write_events(changes: &Changes, requests: &mut Vec<Request>) {
         ];
         requests.push((&EVENTS, values));
     }
-    let new = &changes.new_events;
-    if let Some(alike) = alike::new_events(new) {
+    let apart = changes.new_events.iter().filter(|(lane, kept)| !firsts.has(*lane, kept));
+    let new: Vec<&(u64, Arc<Kept>)> = apart.collect();
+    if let Some(alike) = alike::new_events(&new) {
         requests.extend(alike);
     } else {
         let values: Vec<Value> = vec![

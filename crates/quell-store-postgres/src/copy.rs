@@ -133,7 +133,8 @@ static NAMESAKES: Sql = Sql {
            JOIN quell.lane l ON l.queue_id = q.id AND l.key = w.key WHERE l.id <> ALL($4)",
     types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY],
 };
-static LANE_EVENTS: Sql = Sql { text: "DELETE FROM quell.event WHERE lane_id = $1", types: &[Type::INT8] };
+static LANE_EVENTS: Sql =
+    Sql { text: "DELETE FROM quell.event_row WHERE lane_id = $1", types: &[Type::INT8] };
 static LANE_RUNS: Sql = Sql { text: "DELETE FROM quell.run WHERE lane_id = $1", types: &[Type::INT8] };
 static LANE_STEPS: Sql = Sql { text: "DELETE FROM quell.step WHERE lane_id = $1", types: &[Type::INT8] };
 static LANE: Sql = Sql { text: "DELETE FROM quell.lane WHERE id = $1", types: &[Type::INT8] };

@@ -14,12 +14,13 @@ use quell_core::lane::Paused;
 use quell_core::source::{Declaration, Source};
 use quell_core::working_set::{FinishedRun, LaneSums, Trail};
 use quell_store_rows::codec;
-use quell_store_rows::rows::{Found, RowsResult, Want};
+use quell_store_rows::rows::{Found, RowsResult, Span, Want};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connection::{Request, Sql, Value};
 use crate::error::trouble;
+use crate::first;
 use crate::queues::Names;
 use crate::rows::{
     audit_columns, count, event_columns, get, kept, key, lane_key, lost_queue, maybe_number, number,
@@ -248,7 +249,15 @@ impl Tx {
             kinds.push(kind);
             requests.push((sql, values));
         };
-        ask_events(want, &mut ask);
+        let mut found = Found::default();
+        let mut spans: Vec<&Span> = Vec::with_capacity(want.spans.len());
+        for span in &want.spans {
+            match self.firsts.get(&span.lane).filter(|first| first::answers(span, first)) {
+                Some(first) => found.events.push((span.lane, first.clone())),
+                None => spans.push(span),
+            }
+        }
+        ask_events(want, &spans, &mut ask);
         ask_runs(want, &mut ask);
         ask_aside(want, &queues, &mut ask);
         ask_rest(want, &queues, &mut ask);
@@ -258,7 +267,7 @@ impl Tx {
             ask(Kind::Numbers, sql, values);
         }
         if requests.is_empty() {
-            return Ok(Found::default());
+            return Ok(found);
         }
         // Whether a lane is idle depends on what is aside for it, also while there is no lane.
         let unlocked = want.aside_first.iter().filter(|key| self.without_lane.binary_search(key).is_ok());
@@ -267,7 +276,6 @@ impl Tx {
             .collect();
         self.meet(&unlocked, &[]).await?;
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
-        let mut found = Found::default();
         for (kind, rows) in kinds.into_iter().zip(answers) {
             self.take(kind, &rows, &mut found).await?;
         }
@@ -371,12 +379,12 @@ impl Tx {
     }
 }
 
-fn ask_events(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)) {
-    let column = |bytes: bool, of: fn(&quell_store_rows::rows::Span) -> Option<i64>| -> Vec<Option<i64>> {
-        want.spans.iter().filter(|s| s.bytes.is_some() == bytes).map(of).collect()
+fn ask_events(want: &Want, spans: &[&Span], ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)) {
+    let column = |bytes: bool, of: fn(&Span) -> Option<i64>| -> Vec<Option<i64>> {
+        spans.iter().filter(|s| s.bytes.is_some() == bytes).map(|s| of(s)).collect()
     };
     for heavy in [false, true] {
-        if want.spans.iter().all(|s| s.bytes.is_some() != heavy) {
+        if spans.iter().all(|s| s.bytes.is_some() != heavy) {
             continue;
         }
         let mut values: Vec<Value> = vec![

@@ -43,6 +43,7 @@ mod connection;
 mod copy;
 mod error;
 mod find;
+mod first;
 mod floors;
 mod health;
 mod inspect;

@@ -11,17 +11,18 @@ use crate::options::Options;
 use crate::origin::origin;
 use crate::rows::get;
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0001_engine.sql"),
     include_str!("../migrations/0002_sources.sql"),
     include_str!("../migrations/0003_shelves.sql"),
     include_str!("../migrations/0004_tables.sql"),
     include_str!("../migrations/0005_room.sql"),
     include_str!("../migrations/0006_lease_groups.sql"),
+    include_str!("../migrations/0007_first_events.sql"),
 ];
 
 /// The schema this program works with.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
 /// Asked of the tables and not by `to_regnamespace`, which may answer from before somebody else's commit.

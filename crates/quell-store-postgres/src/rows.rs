@@ -120,6 +120,9 @@ macro_rules! lane_columns {
 }
 pub(crate) use lane_columns;
 
+/// How many they are.
+pub(crate) const LANE_COLUMNS: usize = 7;
+
 /// A lane with the number of its queue, whose name is known elsewhere.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredLane {

@@ -58,11 +58,17 @@ static WAIT_LANES: Sql = Sql {
 };
 static DELETE_EVENTS: Sql = Sql {
     text: "WITH gone AS (
-             DELETE FROM quell.event e
+             DELETE FROM quell.event_row e
              USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS w(lane, lo, hi, mark)
              WHERE e.lane_id = w.lane AND e.seq BETWEEN w.lo AND w.hi AND e.mark IS NOT DISTINCT FROM w.mark
+             RETURNING 1),
+           firsts AS (
+             UPDATE quell.lane l SET first_seq = NULL, first_at = NULL, first_priority = NULL, first_id = NULL,
+               first_print = NULL, first_payload = NULL
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS w(lane, lo, hi, mark)
+             WHERE l.id = w.lane AND l.first_seq BETWEEN w.lo AND w.hi AND w.mark IS NULL
              RETURNING 1)
-           SELECT count(*) FROM gone",
+           SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM firsts)",
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 static DELETE_STEPS: Sql = Sql {

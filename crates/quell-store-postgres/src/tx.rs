@@ -17,6 +17,7 @@ use quell_core::event::{LaneKey, QueueName, Tenant};
 use quell_core::schedule::ScheduleRow;
 use quell_core::shelf::{Document, Shelf};
 use quell_core::store::{Purge, PurgeWhat};
+use quell_core::working_set::Kept;
 use quell_store_rows::changes::Changes;
 use quell_store_rows::codec;
 use quell_store_rows::rows::{
@@ -29,9 +30,12 @@ use tokio_postgres::{Error, Row};
 use crate::Shared;
 use crate::connection::{Connection, Request, Sql, Value};
 use crate::error::{spoils_connection, trouble};
+use crate::first::{self, first_columns};
 use crate::leases;
 use crate::queues::{Fault, Names};
-use crate::rows::{clean, count, get, key, lane_columns, lane_key, number, source_code, stored_lane, time};
+use crate::rows::{
+    LANE_COLUMNS, clean, count, get, key, lane_columns, lane_key, number, source_code, stored_lane, time,
+};
 
 /// How long a claim waits for a lane that is overdue and always locked.
 const SHORT_WAIT: Duration = Duration::from_millis(50);
@@ -88,6 +92,8 @@ static DUE: Sql = Sql {
     text: concat!(
         "SELECT ",
         lane_columns!(),
+        ", ",
+        first_columns!(),
         " FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[])
            AS p(queue_id, source, priority, floor, most)
          CROSS JOIN LATERAL (
@@ -225,6 +231,10 @@ pub(crate) struct Tx {
     /// Queues whose leases that are over were looked for: rows of them that nobody is under go at the end, or every look
     /// would find them again.
     pub(crate) over: Vec<i32>,
+    /// The first events of lanes that are due, where they lie with their lanes.
+    pub(crate) firsts: HashMap<u64, Kept>,
+    /// A copy into this store: what it puts in place is put there again after a fault, row by row.
+    pub(crate) filling: bool,
 }
 
 /// Lanes that a claim could not lock, with the entries that they had: those that are met again are waited for. A lane
@@ -356,8 +366,11 @@ impl Tx {
     }
 
     /// The answers to [`due_requests`]: lanes that are locked now, and those in front, which others may have locked.
-    pub(crate) async fn found_due(&self, due: &[Row], front: &[Row]) -> RowsResult<Vec<LaneAt>> {
+    pub(crate) async fn found_due(&mut self, due: &[Row], front: &[Row]) -> RowsResult<Vec<LaneAt>> {
         let mut lanes = self.lanes_at(due).await?;
+        for (at, row) in lanes.iter().zip(due) {
+            self.firsts.extend(first::read(row, LANE_COLUMNS)?.map(|first| (at.lane.id, first)));
+        }
         let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
         let mut skipped: Vec<(u64, i64)> = Vec::new();
         for row in front {

@@ -351,7 +351,8 @@ async fn take(
 fn spans(lane: &Lane, policy: &RunPolicy) -> Vec<Span> {
     let newer = |events: u64, bytes: u64, max_events: u32, max_bytes: u64| {
         let open = lane.open?;
-        let most = u64::from(max_events).saturating_sub(events) + 1;
+        // Behind the events of the open run there are none.
+        let most = (u64::from(max_events).saturating_sub(events) + 1).min(open.count);
         let room = max_bytes.saturating_sub(bytes);
         let bytes = (open.bytes > room).then_some(room + 1);
         Some(Span { bytes, ..front(lane.id, open.lo, most) })

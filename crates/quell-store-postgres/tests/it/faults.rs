@@ -132,7 +132,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 99")).await;
     let error = refusal(&url).await;
     assert_says(&error, ErrorKind::Corrupt, &["version 99", &schema, "newer Quell"]);
-    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 6")).await;
+    run_sql(&postgres_url(), &format!("UPDATE {schema}.meta SET version = 7")).await;
     drop(PostgresStore::open_url(&url).await.expect("it is as it was"));
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }
@@ -147,10 +147,17 @@ async fn a_store_of_version_4_goes_on_where_it_was_and_has_room_from_then_on() {
     drop(store);
     let back = "ALTER TABLE %.lane SET (fillfactor = 70); INSERT INTO %.lease (queue_id, lease_at, lane_id, claim_id)
                 SELECT g.queue_id, g.lease_at, unnest(g.lanes), g.claim_id FROM %.lease_group g;
-                DROP TABLE %.lease_group; UPDATE %.meta SET version = 4";
+                DROP TABLE %.lease_group;
+                INSERT INTO %.event SELECT * FROM %.event e WHERE NOT EXISTS
+                  (SELECT FROM %.event_row r WHERE r.lane_id = e.lane_id AND r.seq = e.seq);
+                DROP VIEW %.event; ALTER TABLE %.event_row RENAME TO event;
+                DROP FUNCTION %.event_comes(); DROP FUNCTION %.event_goes(); DROP FUNCTION %.event_changes();
+                ALTER TABLE %.lane DROP COLUMN first_seq, DROP COLUMN first_at, DROP COLUMN first_priority,
+                  DROP COLUMN first_id, DROP COLUMN first_print, DROP COLUMN first_payload;
+                UPDATE %.meta SET version = 4";
     run_sql(&postgres_url(), &back.replace('%', &schema)).await;
     let store = PostgresStore::open_url(&url).await.expect("an older schema opens");
-    assert_eq!(store.description().schema, 6);
+    assert_eq!(store.description().schema, 7);
     settle(&*store, &held[0], SUCCEEDED).await;
     assert_eq!(claim_all(&*store).await.len(), 1, "the other lane waited meanwhile");
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());

@@ -6,8 +6,10 @@
 
 mod contract;
 mod faults;
+mod firsts;
 mod governed;
 mod kill;
+mod leases;
 mod pooler;
 mod restart;
 mod sources;

@@ -1,0 +1,150 @@
+//! The first event of a lane lies in the row of the lane: which one does, that nobody who asks sees a difference, and what programs of
+//! older versions do to it, which know one table of events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_store_postgres::PostgresStore;
+use quell_store_tests::builders::{
+    RETRY, SUCCEEDED, append, append_one, claim_all, claim_one, claim_one_as, erase_event, event, forget,
+    lane_of, seq_of, settle, settle_after, worker,
+};
+use quell_store_tests::reads::verify;
+use quell_test_servers::postgres_url;
+use serde_json::json;
+
+use crate::world::{fresh_schema, run_sql, with};
+
+async fn open(schema: &str) -> Arc<PostgresStore> {
+    PostgresStore::open_url(&with(&postgres_url(), schema, "")).await.expect("it opens")
+}
+
+/// Fails unless so many events lie with their lanes, and so many in the table of events.
+async fn expect_events(schema: &str, with_lanes: usize, apart: usize) {
+    let sql = format!(
+        "DO $$ DECLARE first int := (SELECT count(*) FROM {schema}.lane WHERE first_seq IS NOT NULL);
+                       apart int := (SELECT count(*) FROM {schema}.event_row);
+                       shown int := (SELECT count(*) FROM {schema}.event);
+         BEGIN
+           IF (first, apart, shown) <> ({with_lanes}, {apart}, {with_lanes} + {apart}) THEN
+             RAISE EXCEPTION '% with lanes, % apart, % shown', first, apart, shown;
+           END IF;
+         END $$"
+    );
+    run_sql(&postgres_url(), &sql).await;
+}
+
+async fn end(schema: &str, store: Arc<PostgresStore>) {
+    assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
+    drop(store);
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
+
+#[tokio::test]
+async fn the_first_lies_with_its_lane_and_all_others_do_not() {
+    let schema = fresh_schema();
+    let store = open(&schema).await;
+    append(&*store, [event("q", "a").payload(json!(1)), event("q", "a").payload(json!(2))]).await;
+    append_one(&*store, event("q", "a").payload(json!(3))).await;
+    append_one(&*store, event("q", "b").payload(json!(4))).await;
+    expect_events(&schema, 2, 2).await;
+    let held = claim_all(&*store).await;
+    let payloads: Vec<Vec<&str>> =
+        held.iter().map(|batch| batch.events.iter().map(|e| e.payload.as_str()).collect()).collect();
+    assert_eq!(payloads, [vec!["1", "2", "3"], vec!["4"]]);
+    for batch in &held {
+        settle(&*store, batch, SUCCEEDED).await;
+    }
+    // Whoever comes again finds the lane there.
+    append_one(&*store, event("q", "b").payload(json!(5))).await;
+    expect_events(&schema, 2, 3).await;
+    assert_eq!(claim_one(&*store).await.events[0].payload.as_str(), "5");
+    end(&schema, store).await;
+}
+
+#[tokio::test]
+async fn one_that_is_large_or_has_headers_lies_apart_and_none_behind_it_takes_its_place() {
+    let schema = fresh_schema();
+    let store = open(&schema).await;
+    append(&*store, [event("q", "a").payload(json!("x".repeat(600))), event("q", "a")]).await;
+    append(&*store, [event("q", "b").header("trace", "1"), event("q", "b")]).await;
+    expect_events(&schema, 0, 4).await;
+    let sizes: Vec<usize> = claim_all(&*store).await.iter().map(|batch| batch.events.len()).collect();
+    assert_eq!(sizes, [2, 2]);
+    end(&schema, store).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_tried_again_has_the_event_again() {
+    let schema = fresh_schema();
+    let store = open(&schema).await;
+    append_one(&*store, event("q", "a").payload(json!({"n": 1}))).await;
+    let first = claim_one(&*store).await;
+    settle_after(&*store, &first, RETRY, Duration::ZERO).await;
+    let again = claim_one_as(&*store, &worker("another")).await;
+    assert_eq!(again.events, first.events);
+    settle(&*store, &again, SUCCEEDED).await;
+    end(&schema, store).await;
+}
+
+#[tokio::test]
+async fn it_goes_when_it_is_erased_or_forgotten() {
+    let schema = fresh_schema();
+    let store = open(&schema).await;
+    append_one(&*store, event("q", "a").id("one")).await;
+    append(&*store, [event("q", "b"), event("q", "b")]).await;
+    expect_events(&schema, 2, 1).await;
+    erase_event(&*store, &lane_of("", "q", "a"), "one").await;
+    for batch in claim_all(&*store).await {
+        settle(&*store, &batch, SUCCEEDED).await;
+    }
+    append_one(&*store, event("q", "b")).await;
+    store.advance(Duration::from_secs(3_600)).await.expect("the clock can be moved");
+    let swept = forget(&*store, Duration::from_secs(60)).await;
+    assert!(swept.removed_events >= 2, "{swept:?}");
+    // The event that waits was not the first of its lane.
+    expect_events(&schema, 0, 1).await;
+    assert_eq!(claim_one(&*store).await.events.len(), 1);
+    end(&schema, store).await;
+}
+
+#[tokio::test]
+async fn a_program_of_an_older_version_reads_and_writes_one_table_of_events() {
+    let schema = fresh_schema();
+    let store = open(&schema).await;
+    let receipt = append_one(&*store, event("q", "a").id("first").payload(json!(1))).await;
+    append_one(&*store, event("q", "b").payload(json!(2))).await;
+    let (lane, seq) = (receipt.run_id.expect("it waits in a run").lane, seq_of(&receipt));
+    let as_before = format!(
+        "DO $$ BEGIN
+           IF (SELECT payload FROM @.event WHERE lane_id = {lane} AND id = 'first') <> '1' THEN RAISE 'not seen'; END IF;
+           UPDATE @.event e SET mark = u.mark, payload = coalesce(u.payload, e.payload)
+             FROM unnest(ARRAY[{lane}::bigint], ARRAY[{seq}::bigint], ARRAY[NULL::bigint], ARRAY['\"edited\"'])
+               AS u(lane, seq, mark, payload) WHERE e.lane_id = u.lane AND e.seq = u.seq;
+         END $$"
+    );
+    run_sql(&postgres_url(), &as_before.replace('@', &schema)).await;
+    expect_events(&schema, 1, 1).await;
+    let held = claim_all(&*store).await;
+    assert_eq!(held[0].events[0].payload.as_str(), "\"edited\"");
+    for batch in &held {
+        settle(&*store, batch, SUCCEEDED).await;
+    }
+    let as_before = format!(
+        "DO $$ DECLARE gone int; BEGIN
+           INSERT INTO @.event (lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload, source)
+             SELECT lane_id, seq + 1000000, received_at, mark, was_seq, priority, 'second', print, headers, payload, source
+             FROM @.event WHERE lane_id = {lane};
+           IF (SELECT count(*) FROM @.event WHERE lane_id = {lane}) <> 2 THEN RAISE 'not added'; END IF;
+           WITH gone AS (
+             DELETE FROM @.event e USING unnest(ARRAY[{lane}::bigint], ARRAY[{seq}::bigint + 1000000]) AS w(lane, seq)
+             WHERE e.lane_id = w.lane AND e.seq = w.seq RETURNING 1)
+           SELECT count(*) INTO gone FROM gone;
+           IF gone <> 1 THEN RAISE '% deleted', gone; END IF;
+           DELETE FROM @.event WHERE lane_id <> {lane};
+         END $$"
+    );
+    run_sql(&postgres_url(), &as_before.replace('@', &schema)).await;
+    expect_events(&schema, 0, 1).await;
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
