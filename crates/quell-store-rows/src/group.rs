@@ -2,11 +2,11 @@
 //!
 //! Grouping matters more than any schema: the commit is paid once. Each verb has groups of its own, so appends, settles
 //! and extends never queue behind one another, and two of them under way at once, so that one is decided and sent while
-//! the other waits for the disk. Calls for one lane always meet in the same of the two. A group whose transaction definitely failed is taken apart and
-//! each call is tried alone, so that none suffers for another; an unknown end is told to each caller, who repeats by id
-//! or token.
+//! the other waits for the disk. A call waits for the end of a group that has its lane, and for nothing else. A group whose
+//! transaction definitely failed is taken apart and each call is tried alone, so that none suffers for another; an unknown end is
+//! told to each caller, who repeats by id or token.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use quell_core::error::{ErrorKind, StoreError, StoreResult};
 use quell_core::limits;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::append::Answers;
@@ -53,7 +54,7 @@ type Waiting<G> = (<G as Grouped>::Request, oneshot::Sender<StoreResult<<G as Gr
 const PATIENT_AT_ONCE: usize = 2;
 /// Groups of one verb under way at once. More than two make the groups smaller and the server no busier.
 const AT_ONCE: usize = 2;
-/// How often the callers of the last group get a turn before the next group leaves: see [`serve`].
+/// How often the callers of the last group get a turn before the next group leaves: see [`Served::gather`].
 const TURNS: usize = 32;
 /// How often calls whose lanes are busy are tried together before each waits for its own: a claim has a thousand lanes locked
 /// until it commits, and their ends one by one would be a thousand transactions.
@@ -64,7 +65,7 @@ const ROUND: Duration = Duration::from_millis(2);
 const CONFLICTS_MAX: u32 = 3;
 
 /// The way in to a group.
-pub(crate) struct Entrance<G: Grouped>([mpsc::Sender<Call<G>>; AT_ONCE]);
+pub(crate) struct Entrance<G: Grouped>(mpsc::Sender<Call<G>>);
 
 /// A verb with the places for transactions that wait.
 struct Counter<G> {
@@ -76,18 +77,14 @@ struct Counter<G> {
 impl<G: Grouped> Entrance<G> {
     pub(crate) fn open(verb: G) -> Self {
         let counter = Counter { verb, places: Semaphore::new(PATIENT_AT_ONCE), waiting: AtomicUsize::new(0) };
-        let counter = Arc::new(counter);
-        Entrance(std::array::from_fn(|_| {
-            let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
-            tokio::spawn(serve(counter.clone(), receiver));
-            sender
-        }))
+        let (sender, calls) = mpsc::channel(limits::STORE_QUEUE_MAX);
+        tokio::spawn(Served::new(Arc::new(counter), calls).run());
+        Entrance(sender)
     }
 
     pub(crate) async fn call(&self, request: G::Request) -> StoreResult<G::Answer> {
         let (answer, answered) = oneshot::channel();
-        let place = usize::try_from(G::place(&request) % AT_ONCE as u64).unwrap_or_default();
-        match self.0[place].try_send((request, answer, clock::now())) {
+        match self.0.try_send((request, answer, clock::now())) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 let max = limits::STORE_QUEUE_MAX;
@@ -104,37 +101,121 @@ impl<G: Grouped> Entrance<G> {
     }
 }
 
-/// Callers that were just answered often come again at once. A group that left with the first of them would be followed
-/// by one with the others: twice the commits for the same calls. So those who are behind get a few turns first, which
-/// costs microseconds and nothing when nobody comes.
-async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<Call<G>>) {
-    let mut left: Option<Call<G>> = None;
-    let mut last = 0;
-    loop {
-        let first = match left.take() {
-            Some(call) => call,
-            None => match calls.recv().await {
-                Some(call) => call,
-                None => return,
-            },
+/// The calls of one verb: those that wait, and the groups that are under way.
+struct Served<G: Grouped> {
+    counter: Arc<Counter<G>>,
+    calls: mpsc::Receiver<Call<G>>,
+    /// In the order in which they came; as many as there are places at the entrance.
+    waiting: VecDeque<Call<G>>,
+    groups: JoinSet<()>,
+    under_way: HashMap<Id, UnderWay>,
+    /// How many calls the group had that ended last.
+    last: usize,
+}
+
+struct UnderWay {
+    /// The places of its calls.
+    places: HashSet<u64>,
+    calls: usize,
+}
+
+impl<G: Grouped> Served<G> {
+    fn new(counter: Arc<Counter<G>>, calls: mpsc::Receiver<Call<G>>) -> Self {
+        let (waiting, groups, under_way) = (VecDeque::new(), JoinSet::new(), HashMap::new());
+        Served { counter, calls, waiting, groups, under_way, last: 0 }
+    }
+
+    async fn run(mut self) {
+        loop {
+            self.take_in();
+            while self.groups.len() < AT_ONCE && self.is_any_free() {
+                self.gather().await;
+                self.leave();
+            }
+            let room = self.waiting.len() < limits::STORE_QUEUE_MAX;
+            tokio::select! {
+                call = self.calls.recv(), if room && !self.calls.is_closed() || self.groups.is_empty() => match call {
+                    Some(call) => self.waiting.push_back(call),
+                    None if self.groups.is_empty() => return,
+                    // The last groups are still under way.
+                    None => {}
+                },
+                Some(ended) = self.groups.join_next_with_id(), if !self.groups.is_empty() => self.note(ended),
+            }
+        }
+    }
+
+    /// Calls that have come meanwhile.
+    fn take_in(&mut self) {
+        while self.waiting.len() < limits::STORE_QUEUE_MAX {
+            let Ok(call) = self.calls.try_recv() else { return };
+            self.waiting.push_back(call);
+        }
+    }
+
+    fn note(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => {
+                tracing::error!(
+                    "a group of calls ended by a panic; its callers were told that the outcome is unknown"
+                );
+                error.id()
+            }
         };
+        self.last = self.under_way.remove(&id).map_or(0, |group| group.calls);
+    }
+
+    /// Whether a group has this lane: its events would be stored in another order than they came in.
+    fn is_taken(&self, call: &Call<G>) -> bool {
+        let place = G::place(&call.0);
+        self.under_way.values().any(|group| group.places.contains(&place))
+    }
+
+    fn is_any_free(&self) -> bool {
+        self.waiting.iter().any(|call| !self.is_taken(call))
+    }
+
+    /// Callers that were just answered often come again at once. A group that left with the first of them would be followed
+    /// by one with the others: twice the commits for the same calls. So those who are behind get a few turns first, which
+    /// costs microseconds and nothing when nobody comes.
+    async fn gather(&mut self) {
+        let expected = std::mem::take(&mut self.last);
         for _ in 0..TURNS {
-            if calls.len() + 1 >= last {
+            if self.waiting.len() >= expected {
                 break;
             }
             tokio::task::yield_now().await;
+            self.take_in();
         }
-        let mut weight = G::weight(&first.0);
-        let mut group = vec![first];
-        while let Ok(call) = calls.try_recv() {
+    }
+
+    /// The next group leaves. It takes its share of all calls that are waiting or under way, so that the groups stay alike: two of
+    /// them with sixty calls and with four would pay for two commits, too. Whoever has the same lane as one of them comes along,
+    /// because no other group could take him.
+    fn leave(&mut self) {
+        let all = self.waiting.len() + self.under_way.values().map(|group| group.calls).sum::<usize>();
+        let share = all.div_ceil(AT_ONCE);
+        let (mut group, mut places, mut weight) = (Vec::new(), HashSet::new(), 0);
+        let mut passed = VecDeque::new();
+        while let Some(call) = self.waiting.pop_front() {
+            let place = G::place(&call.0);
+            let fits = group.len() < share || places.contains(&place);
+            if !fits || self.is_taken(&call) {
+                passed.push_back(call);
+                continue;
+            }
             weight += G::weight(&call.0);
-            if weight > G::MOST {
-                left = Some(call);
+            if weight > G::MOST && !group.is_empty() {
+                self.waiting.push_front(call);
                 break;
             }
+            places.insert(place);
             group.push(call);
         }
-        last = group.len();
+        passed.append(&mut self.waiting);
+        self.waiting = passed;
+        let calls = group.len();
         group.retain_mut(|call| !call.1.is_closed());
         let (late, group): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|(.., since)| since.elapsed() > limits::STORE_CALL_DEADLINE);
@@ -143,11 +224,8 @@ async fn serve<G: Grouped>(counter: Arc<Counter<G>>, mut calls: mpsc::Receiver<C
             let _ = answer.send(Err(StoreError::unavailable(text)));
         }
         // In a task of its own: should it panic, its callers are told "unknown" and the next group is served.
-        if tokio::spawn(done_together(counter.clone(), group, ROUNDS)).await.is_err() {
-            tracing::error!(
-                "a group of calls ended by a panic; its callers were told that the outcome is unknown"
-            );
-        }
+        let id = self.groups.spawn(done_together(self.counter.clone(), group, ROUNDS)).id();
+        self.under_way.insert(id, UnderWay { places, calls });
     }
 }
 
@@ -398,6 +476,78 @@ mod tests {
             done.iter().all(|(_, patience)| *patience == Patience::None),
             "nobody waits for one lane: {done:?}"
         );
+    }
+
+    /// Lanes by the tens of their calls. Notes the calls of each group, and fails when two groups have the same lane.
+    #[derive(Default)]
+    struct Lanes {
+        groups: Arc<Mutex<Vec<Vec<u64>>>>,
+        under_way: Mutex<HashSet<u64>>,
+    }
+
+    #[async_trait]
+    impl Grouped for Lanes {
+        type Request = u64;
+        type Answer = u64;
+        const MOST: usize = 1_000;
+
+        fn place(request: &u64) -> u64 {
+            request / 10
+        }
+
+        fn weight(_: &u64) -> usize {
+            1
+        }
+
+        async fn perform(&self, requests: &[&u64], _: Patience) -> RowsResult<Answers<u64>> {
+            let places: HashSet<u64> = requests.iter().map(|n| Lanes::place(n)).collect();
+            for place in &places {
+                assert!(self.under_way.lock().unwrap().insert(*place), "{place} is in two groups");
+            }
+            clock::pause(Duration::from_millis(1)).await;
+            self.groups.lock().unwrap().push(requests.iter().map(|n| **n).collect());
+            self.under_way.lock().unwrap().retain(|place| !places.contains(place));
+            Ok(requests.iter().map(|n| Some(Ok(**n))).collect())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_is_in_one_group_at_a_time_and_its_calls_keep_their_order() {
+        let groups = Arc::new(Mutex::new(Vec::new()));
+        let entrance = Entrance::open(Lanes { groups: groups.clone(), ..Lanes::default() });
+        // Each lane is called twice at once, and another time when the first groups are under way.
+        let early = futures_util::future::join_all((0..400).map(|n| entrance.call(n)));
+        let later = async {
+            clock::pause(Duration::from_micros(500)).await;
+            futures_util::future::join_all((0..400).step_by(10).map(|n| entrance.call(n + 9))).await
+        };
+        let (early, later) = tokio::join!(early, later);
+        assert!(early.iter().chain(&later).all(Result::is_ok));
+        let done: Vec<u64> = groups.lock().unwrap().concat();
+        for lane in 0..40 {
+            let of_lane: Vec<u64> = done.iter().copied().filter(|n| n / 10 == lane).collect();
+            assert!(of_lane.is_sorted(), "{of_lane:?}");
+            assert_eq!(of_lane.len(), 11);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn groups_share_the_calls_of_those_who_come_again_and_again() {
+        let groups = Arc::new(Mutex::new(Vec::new()));
+        let entrance = Entrance::open(Lanes { groups: groups.clone(), ..Lanes::default() });
+        let caller = |n: u64| {
+            let entrance = &entrance;
+            async move {
+                for _ in 0..20 {
+                    entrance.call(n * 10).await.unwrap();
+                }
+            }
+        };
+        futures_util::future::join_all((0..64).map(caller)).await;
+        let sizes: Vec<usize> = groups.lock().unwrap().iter().map(Vec::len).collect();
+        // Not at the very beginning and end, where they come and go one by one.
+        let whole = sizes.iter().filter(|size| (24..=40).contains(*size)).count();
+        assert!(whole * 10 >= sizes.len() * 8, "{sizes:?}");
     }
 
     #[tokio::test(start_paused = true)]
