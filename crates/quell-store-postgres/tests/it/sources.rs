@@ -213,7 +213,7 @@ async fn a_store_from_before_there_were_sources_goes_on_where_it_was() {
     drop(store);
     back_to_version_1(&schema).await;
     let store = open(&schema).await;
-    assert_eq!(store.description().schema, 6);
+    assert_eq!(store.description().schema, 7);
     assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
     settle(&*store, &held[0], SUCCEEDED).await;
     declare(&*store, "shop", rate(1, 1)).await;
