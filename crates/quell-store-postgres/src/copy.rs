@@ -26,6 +26,7 @@ use crate::commit::{ERASE_DUE, ERASE_LEASES};
 use crate::connection::{Connection, Sql};
 use crate::error::not_done;
 use crate::find::{BLOCK, read_declarations, read_sources};
+use crate::first::events_of_lane;
 use crate::health::MOMENT;
 use crate::rows::{
     audit_columns, count, event_columns, get, kept, lane_columns, lane_key, number, queue_name, recorded,
@@ -82,7 +83,9 @@ static EVENTS: Sql = Sql {
     text: concat!(
         "SELECT ",
         event_columns!(),
-        " FROM quell.event e WHERE e.lane_id = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+        " FROM (",
+        events_of_lane!("$1", "e.seq > $2", "$3"),
+        ") e ORDER BY e.seq LIMIT $3"
     ),
     types: &[Type::INT8, Type::INT8, Type::INT8],
 };

@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Request, Sql, Value};
 use crate::error::trouble;
-use crate::first;
+use crate::first::{self, events_of_lane};
 use crate::queues::Names;
 use crate::rows::{
     audit_columns, count, event_columns, get, kept, key, lane_key, lost_queue, maybe_number, number,
@@ -37,10 +37,13 @@ static SPANS: Sql = Sql {
         event_columns!(),
         " FROM (SELECT unnest($1::bigint[]) AS lane, unnest($2::bigint[]) AS lo, unnest($3::bigint[]) AS hi,
                  unnest($4::bigint[]) AS mark, unnest($5::bigint[]) AS most) s
-         CROSS JOIN LATERAL (
-           SELECT * FROM quell.event
-           WHERE lane_id = s.lane AND seq BETWEEN s.lo AND s.hi AND mark IS NOT DISTINCT FROM s.mark
-           ORDER BY seq LIMIT s.most) e"
+         CROSS JOIN LATERAL (SELECT * FROM (",
+        events_of_lane!(
+            "s.lane",
+            "e.seq BETWEEN s.lo AND s.hi AND e.mark IS NOT DISTINCT FROM s.mark",
+            "s.most"
+        ),
+        ") both_places ORDER BY seq LIMIT s.most) e"
     ),
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
@@ -54,10 +57,13 @@ static HEAVY_SPANS: Sql = Sql {
          CROSS JOIN LATERAL (
            SELECT f.*, sum(octet_length(f.payload))
              OVER (ORDER BY f.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-           FROM (
-             SELECT * FROM quell.event
-             WHERE lane_id = s.lane AND seq BETWEEN s.lo AND s.hi AND mark IS NOT DISTINCT FROM s.mark
-             ORDER BY seq LIMIT s.most) f) e
+           FROM (SELECT * FROM (",
+        events_of_lane!(
+            "s.lane",
+            "e.seq BETWEEN s.lo AND s.hi AND e.mark IS NOT DISTINCT FROM s.mark",
+            "s.most"
+        ),
+        ") both_places ORDER BY seq LIMIT s.most) f) e
          WHERE coalesce(e.before, 0) < s.bytes"
     ),
     types: &[
@@ -83,10 +89,9 @@ static CONTENTS: Sql = Sql {
         "SELECT w.lane, ",
         event_columns!(),
         " FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS w(lane, lo, print)
-         CROSS JOIN LATERAL (
-           SELECT * FROM quell.event
-           WHERE lane_id = w.lane AND seq >= w.lo AND mark IS NULL AND print = w.print
-           ORDER BY seq LIMIT 1) e"
+         CROSS JOIN LATERAL (SELECT * FROM (",
+        events_of_lane!("w.lane", "e.seq >= w.lo AND e.mark IS NULL AND e.print = w.print", "1"),
+        ") both_places ORDER BY seq LIMIT 1) e"
     ),
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::BYTEA_ARRAY],
 };

@@ -33,6 +33,32 @@ macro_rules! first_columns {
 }
 pub(crate) use first_columns;
 
+/// Events of one lane that meet a condition (on `e`, with the columns of the view), no more than these from either place. Whoever
+/// wants the first of them in order asks for both places by themselves: the view would be read to its end and sorted, however
+/// many events the lane has, because plans are made when it has none.
+macro_rules! events_of_lane {
+    ($lane:literal, $condition:literal, $most:literal) => {
+        concat!(
+            "(SELECT lane_id, seq, received_at, mark, was_seq, priority, id, print, headers, payload, source
+              FROM quell.event_row e WHERE e.lane_id = ",
+            $lane,
+            " AND ",
+            $condition,
+            " ORDER BY e.seq LIMIT ",
+            $most,
+            ") UNION ALL SELECT * FROM (
+               SELECT id AS lane_id, first_seq AS seq, first_at AS received_at, NULL::bigint AS mark,
+                 NULL::bigint AS was_seq, first_priority AS priority, first_id AS id, first_print AS print,
+                 NULL::text AS headers, first_payload AS payload, NULL::bigint AS source
+               FROM quell.lane WHERE id = ",
+            $lane,
+            " AND first_seq IS NOT NULL) e WHERE ",
+            $condition
+        )
+    };
+}
+pub(crate) use events_of_lane;
+
 /// Which of the new events lie with their lanes, by the lanes.
 #[derive(Default)]
 pub(crate) struct Firsts<'c>(HashMap<u64, &'c Arc<Kept>>);

@@ -13,6 +13,7 @@ use tokio_postgres::types::Type;
 
 use super::{QueueRow, View};
 use crate::connection::Sql;
+use crate::first::events_of_lane;
 use crate::rows::{clean, count, event_columns, kept, lane_columns, number};
 
 /// Lanes that are held by workers.
@@ -70,7 +71,9 @@ static BUFFERED: Sql = Sql {
     text: concat!(
         "SELECT ",
         event_columns!(),
-        " FROM quell.event e WHERE e.lane_id = $1 AND e.seq >= $2 AND e.mark IS NULL ORDER BY e.seq LIMIT $3"
+        " FROM (",
+        events_of_lane!("$1", "e.seq >= $2 AND e.mark IS NULL", "$3"),
+        ") e ORDER BY e.seq LIMIT $3"
     ),
     types: &[Type::INT8, Type::INT8, Type::INT8],
 };

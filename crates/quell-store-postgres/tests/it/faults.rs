@@ -11,7 +11,7 @@ use quell_store_tests::builders::{
 use quell_store_tests::reads::{health, verify};
 use quell_test_servers::{pgbouncer_url, postgres_url};
 
-use crate::world::{fresh_schema, run_sql, with};
+use crate::world::{WITHOUT_FIRSTS, fresh_schema, run_sql, with};
 
 async fn refusal(url: &str) -> StoreError {
     let options = Options::parse(url).expect("the URL can be read");
@@ -148,14 +148,8 @@ async fn a_store_of_version_4_goes_on_where_it_was_and_has_room_from_then_on() {
     let back = "ALTER TABLE %.lane SET (fillfactor = 70); INSERT INTO %.lease (queue_id, lease_at, lane_id, claim_id)
                 SELECT g.queue_id, g.lease_at, unnest(g.lanes), g.claim_id FROM %.lease_group g;
                 DROP TABLE %.lease_group;
-                INSERT INTO %.event SELECT * FROM %.event e WHERE NOT EXISTS
-                  (SELECT FROM %.event_row r WHERE r.lane_id = e.lane_id AND r.seq = e.seq);
-                DROP VIEW %.event; ALTER TABLE %.event_row RENAME TO event;
-                DROP FUNCTION %.event_comes(); DROP FUNCTION %.event_goes(); DROP FUNCTION %.event_changes();
-                ALTER TABLE %.lane DROP COLUMN first_seq, DROP COLUMN first_at, DROP COLUMN first_priority,
-                  DROP COLUMN first_id, DROP COLUMN first_print, DROP COLUMN first_payload;
                 UPDATE %.meta SET version = 4";
-    run_sql(&postgres_url(), &back.replace('%', &schema)).await;
+    run_sql(&postgres_url(), &[WITHOUT_FIRSTS, back].concat().replace('%', &schema)).await;
     let store = PostgresStore::open_url(&url).await.expect("an older schema opens");
     assert_eq!(store.description().schema, 7);
     settle(&*store, &held[0], SUCCEEDED).await;

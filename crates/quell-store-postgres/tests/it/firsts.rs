@@ -13,7 +13,7 @@ use quell_store_tests::reads::verify;
 use quell_test_servers::postgres_url;
 use serde_json::json;
 
-use crate::world::{fresh_schema, run_sql, with};
+use crate::world::{WITHOUT_FIRSTS, fresh_schema, run_sql, with};
 
 async fn open(schema: &str) -> Arc<PostgresStore> {
     PostgresStore::open_url(&with(&postgres_url(), schema, "")).await.expect("it opens")
@@ -146,5 +146,75 @@ async fn a_program_of_an_older_version_reads_and_writes_one_table_of_events() {
     );
     run_sql(&postgres_url(), &as_before.replace('@', &schema)).await;
     expect_events(&schema, 0, 1).await;
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
+
+#[tokio::test]
+async fn what_an_older_program_has_prepared_goes_on_while_the_schema_changes() {
+    let schema = fresh_schema();
+    drop(open(&schema).await);
+    run_sql(&postgres_url(), &WITHOUT_FIRSTS.replace('%', &schema)).await;
+    let (client, connection) =
+        tokio_postgres::connect(&postgres_url(), tokio_postgres::NoTls).await.expect("the server is there");
+    let connection = tokio::spawn(connection);
+    let ready = async |sql: &str| client.prepare(&sql.replace('%', &schema)).await.expect("it is right");
+    let add = ready(
+        "INSERT INTO %.event (lane_id, seq, received_at, priority, id, print, payload)
+         SELECT unnest($1::bigint[]), unnest($2::bigint[]), 0, 4, unnest($3::text[]), unnest($4::bytea[]), '1'",
+    )
+    .await;
+    let read = ready("SELECT e.seq, e.payload FROM %.event e WHERE e.lane_id = $1 ORDER BY e.seq").await;
+    let take = ready("DELETE FROM %.event WHERE lane_id = ANY($1)").await;
+    let put = async |lane: i64, seq: i64| {
+        let print = vec![0u8; 16];
+        client.execute(&add, &[&vec![lane], &vec![seq], &vec!["old"], &vec![print]]).await.expect("it is put")
+    };
+    let seqs = async |lane: i64| -> Vec<i64> {
+        client.query(&read, &[&lane]).await.expect("it is read").iter().map(|row| row.get(0)).collect()
+    };
+    // Often enough for the server to keep the plans.
+    for seq in 1..=8 {
+        assert_eq!(put(7, seq).await, 1);
+        assert_eq!(seqs(7).await.len(), usize::try_from(seq).expect("it is small"));
+    }
+    let store = open(&schema).await;
+    let receipt = append_one(&*store, event("q", "a")).await;
+    let (lane, seq) = (receipt.run_id.expect("it waits in a run").lane, seq_of(&receipt));
+    expect_events(&schema, 1, 8).await;
+    let (lane, seq) = (i64::try_from(lane).expect("it is small"), i64::try_from(seq).expect("it is small"));
+    assert_eq!(seqs(lane).await, [seq], "it lies with its lane");
+    assert_eq!(put(lane, seq + 1).await, 1);
+    assert_eq!(seqs(lane).await, [seq, seq + 1]);
+    let gone = client.execute(&take, &[&vec![7, lane]]).await.expect("they are taken out");
+    assert_eq!(gone, 10);
+    expect_events(&schema, 0, 0).await;
+    drop((client, store));
+    connection.await.expect("the connection ends").expect("the connection ends well");
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
+
+#[tokio::test]
+async fn whoever_joins_with_all_events_goes_by_the_indexes_of_both_places() {
+    let schema = fresh_schema();
+    drop(open(&schema).await);
+    let joined = "unnest(ARRAY[1::bigint], ARRAY[2::bigint]) AS w(lane, seq)";
+    let of_one = "e.lane_id = w.lane AND e.seq = w.seq";
+    for sql in [
+        format!("SELECT * FROM {joined} JOIN @.event e ON {of_one}"),
+        format!("DELETE FROM @.event e USING {joined} WHERE {of_one}"),
+        format!("UPDATE @.event e SET mark = 1 FROM {joined} WHERE {of_one}"),
+        "SELECT (SELECT count(*) FROM @.event e WHERE e.lane_id = l.id) FROM @.lane l WHERE l.id = 1"
+            .to_owned(),
+    ] {
+        let explained = format!(
+            "DO $$ DECLARE line text; BEGIN
+               SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;
+               FOR line IN EXECUTE $sql$EXPLAIN {sql}$sql$ LOOP
+                 IF line LIKE '%Seq Scan%' THEN RAISE EXCEPTION 'it reads everything: %', line; END IF;
+               END LOOP;
+             END $$"
+        );
+        run_sql(&postgres_url(), &explained.replace('@', &schema)).await;
+    }
     run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
 }

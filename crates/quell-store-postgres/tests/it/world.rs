@@ -24,6 +24,17 @@ pub(crate) fn with(url: &str, schema: &str, more: &str) -> String {
     format!("{url}{joint}schema={schema}&pool=4{more}")
 }
 
+/// Takes a schema, `%`, back to version 6, in which all events lay in one table.
+pub(crate) const WITHOUT_FIRSTS: &str = "
+    INSERT INTO %.event_row SELECT * FROM %.event e
+      WHERE NOT EXISTS (SELECT FROM %.event_row r WHERE r.lane_id = e.lane_id AND r.seq = e.seq);
+    DROP VIEW %.event;
+    DROP FUNCTION %.event_comes(), %.event_goes(), %.event_changes();
+    ALTER TABLE %.event_row RENAME TO event;
+    ALTER TABLE %.lane DROP COLUMN first_seq, DROP COLUMN first_at, DROP COLUMN first_priority, DROP COLUMN first_id,
+      DROP COLUMN first_print, DROP COLUMN first_payload;
+    UPDATE %.meta SET version = 6;";
+
 /// Runs statements on the server, past the store.
 pub(crate) async fn run_sql(url: &str, sql: &str) {
     let (client, connection) =
