@@ -3,6 +3,9 @@
 -- event_row. Whoever reads asks quell.event, which shows both; and whoever writes to it, too: programs of older versions that are
 -- still at work, and everything that is rare. Then these triggers know where an event lies. An event that is changed is no
 -- longer like those that lie with their lane, so it moves.
+
+-- In the order in which transactions come to them, and both at once: whoever is between the two is waited for.
+LOCK TABLE quell.lane, quell.event IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE quell.event RENAME TO event_row;
 
 -- Behind everything that changes under load: the server does not log again what stays the same at the end of a row.

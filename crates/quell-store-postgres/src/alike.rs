@@ -126,6 +126,10 @@ pub(crate) fn new_lanes(new: &[NewLane<'_>]) -> Option<Vec<Request>> {
         let first = first.map(|k| (k.event.received_at, k.priority));
         Some((*queue, entries, claim_id(w), is_held(w), first))
     })?;
+    // All of them are one statement, or two who make the same lanes in two orders would wait for each other.
+    if classes.len() > 1 {
+        return None;
+    }
     let mut requests: Vec<Request> = Vec::new();
     for ((queue, (lease, priority, source), claim, held, first), rows) in classes {
         let writes = || rows.iter().map(|new| new.write);

@@ -156,8 +156,18 @@ async fn open(shared: &Arc<Shared>, requests: &[Request]) -> RowsResult<Opened> 
                 let (without_lane, without_queue) = (Vec::new(), BTreeSet::new());
                 let shared = shared.clone();
                 let (over, firsts) = (Vec::new(), HashMap::new());
-                let filling = false;
-                let tx = Tx { connection, shared, now, without_lane, without_queue, over, firsts, filling };
+                let (over_at, filling) = (i64::MIN, false);
+                let tx = Tx {
+                    connection,
+                    shared,
+                    now,
+                    without_lane,
+                    without_queue,
+                    over,
+                    over_at,
+                    firsts,
+                    filling,
+                };
                 return Ok((tx, sealed, answers));
             }
             Ok(_) => {
@@ -198,7 +208,7 @@ async fn open_on(connection: &Connection, shared: &Shared, requests: &[Request])
     let same_origin = get(row, 3)?;
     // Numbers of queues from another past may mean other queues in this one.
     if same_origin {
-        shared.leases.are_of(get(row, 4)?);
+        shared.leases.are_of(get(row, 4)?, shared.connections.made());
     }
     let forgotten = same_origin && shared.queues.are_of(get(row, 4)?);
     let answers = (!forgotten).then_some(answers);

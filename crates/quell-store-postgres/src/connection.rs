@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -78,6 +78,8 @@ impl Texts {
 #[derive(Clone)]
 pub(crate) struct Connections {
     pool: Pool,
+    /// How many connections have been made.
+    made: Arc<AtomicU64>,
     texts: Arc<Texts>,
     combinations: Arc<Combinations>,
     mode: StatementMode,
@@ -94,11 +96,17 @@ impl Connections {
     pub(crate) fn new(options: &Options) -> StoreResult<Self> {
         let settings = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(options.config.clone(), tls::connector(options)?, settings);
+        let made = Arc::new(AtomicU64::new(0));
+        let count = made.clone();
         let mut builder = Pool::builder(manager)
             .max_size(options.pool)
             .wait_timeout(Some(WAIT))
             .create_timeout(Some(CONNECT + Duration::from_secs(1)))
-            .runtime(Runtime::Tokio1);
+            .runtime(Runtime::Tokio1)
+            .post_create(Hook::sync_fn(move |_, _| {
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }));
         if options.statement_mode == StatementMode::Named {
             builder = builder.post_create(Hook::async_fn(|client, _| {
                 Box::pin(async move { client.batch_execute(PLANNING).await.map_err(HookError::Backend) })
@@ -109,6 +117,7 @@ impl Connections {
             .map_err(|e| StoreError::unavailable(format!("no pool of connections can be made: {e}")))?;
         Ok(Connections {
             pool,
+            made,
             texts: Arc::default(),
             combinations: Arc::default(),
             mode: options.statement_mode,
@@ -138,6 +147,11 @@ impl Connections {
     /// Where the URL says that the server listens.
     pub(crate) fn ports(&self) -> &[u16] {
         if self.ports.is_empty() { &[5432] } else { &self.ports }
+    }
+
+    /// How many connections have been made so far: each time the server dies, all of them are new.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
     }
 
     pub(crate) fn mode(&self) -> StatementMode {

@@ -27,13 +27,14 @@ const GROUPS_MAX: usize = 4_096;
 /// Rows that are done with and go in one commit.
 const SPENT_AT_ONCE: usize = 16;
 
-/// A group that is there already has the same token: it is the same claim, written again.
+/// A group that is there already has the same token: it is the same claim, written again (by a copy, with the same lanes).
 pub(crate) static NEW: Sql = Sql {
     text: "INSERT INTO quell.lease_group AS old (queue_id, lease_at, token, claim_id, lanes)
            SELECT g.queue_id, g.lease_at, g.token, g.claim_id, ($5::bigint[])[g.first:g.last]
            FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::text[], $6::int[], $7::int[])
              AS g(queue_id, lease_at, token, claim_id, first, last)
-           ON CONFLICT (queue_id, lease_at, token) DO UPDATE SET lanes = old.lanes || excluded.lanes",
+           ON CONFLICT (queue_id, lease_at, token)
+           DO UPDATE SET lanes = ARRAY(SELECT unnest(old.lanes) UNION SELECT unnest(excluded.lanes))",
     types: &[
         Type::INT4_ARRAY,
         Type::INT8_ARRAY,
@@ -62,6 +63,8 @@ static FOREIGN: Sql = Sql {
              FOR UPDATE OF g SKIP LOCKED))",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
+/// Lanes that rows of one queue may name beyond twice of those that are under a lease, before whoever counts them tidies up.
+pub(crate) const STALE_MAX: u64 = 1_000;
 /// Those whose time is over and that nobody is under any more.
 pub(crate) static OVER: Sql = Sql {
     text: "DELETE FROM quell.lease_group WHERE ctid = ANY(ARRAY(
@@ -93,6 +96,8 @@ struct Given {
     spent: BTreeSet<Group>,
     /// Of which past of the store all this is: see `origin.rs`.
     origin: Option<String>,
+    /// How many connections had been made when this was learned first.
+    connections: u64,
 }
 
 struct Lanes {
@@ -184,11 +189,13 @@ impl Moves {
 }
 
 impl Leases {
-    /// A transaction has begun in this past of the store: what is known of another one counts for nothing.
-    pub(crate) fn are_of(&self, origin: Option<&str>) {
+    /// A transaction has begun in this past of the store, and so many connections have been made: what is known of another past counts
+    /// for nothing. A server that has died and forgets its last commits (`synchronous_commit = off`) is the same by its origin,
+    /// but every connection to it is new.
+    pub(crate) fn are_of(&self, origin: Option<&str>, connections: u64) {
         let mut given = self.lock();
-        if given.origin.as_deref() != origin {
-            *given = Given { origin: origin.map(str::to_owned), ..Given::default() };
+        if given.origin.as_deref() != origin || given.connections != connections {
+            *given = Given { origin: origin.map(str::to_owned), connections, ..Given::default() };
         }
     }
 
@@ -210,7 +217,7 @@ impl Leases {
 
     /// Which rows go with this transaction: those that lose their last lanes, and those that did before.
     pub(crate) fn look(&self, moves: &mut Moves) {
-        let given = self.lock();
+        let given = &mut *self.lock();
         let mut leaving: BTreeMap<Group, usize> = BTreeMap::new();
         for group in moves.left.values() {
             *leaving.entry(*group).or_default() += 1;
@@ -218,7 +225,10 @@ impl Leases {
         let of = |group: &Group| given.groups.get(group);
         let last = leaving.iter().filter(|(group, lanes)| of(group).is_some_and(|l| l.left <= **lanes));
         moves.spent = last.map(|(group, _)| *group).collect();
-        moves.spent.extend(given.spent.iter().take(SPENT_AT_ONCE));
+        // Others that end meanwhile need not wait for each other at the same rows. If this one fails, they are merely early.
+        for _ in 0..SPENT_AT_ONCE {
+            moves.spent.extend(given.spent.pop_first());
+        }
     }
 
     /// The transaction has ended, and its spent rows have gone with it.
@@ -345,15 +355,40 @@ mod tests {
     #[test]
     fn after_a_restore_nothing_is_known() {
         let leases = Leases::default();
-        leases.are_of(Some("one"));
+        leases.are_of(Some("one"), 1);
         given(&leases, group(100, 1), &[11]);
-        leases.are_of(Some("one"));
+        leases.are_of(Some("one"), 1);
         assert_eq!(leaving(&leases, 100, &[11]).spent, [group(100, 1)]);
-        leases.are_of(Some("another"));
+        leases.are_of(Some("another"), 1);
         assert!(
             leaving(&leases, 100, &[11]).spent.is_empty(),
             "it may be under it again, in what was put back"
         );
+    }
+
+    #[test]
+    fn after_a_new_connection_nothing_is_known() {
+        let leases = Leases::default();
+        leases.are_of(Some("one"), 1);
+        given(&leases, group(100, 1), &[11, 12]);
+        leases.ended(leaving(&leases, 100, &[11]));
+        leases.are_of(Some("one"), 2);
+        assert!(
+            leaving(&leases, 100, &[12]).spent.is_empty(),
+            "the server may have died and lost the end of the first"
+        );
+    }
+
+    #[test]
+    fn a_row_that_is_left_over_goes_with_one_transaction_only() {
+        let leases = Leases::default();
+        given(&leases, group(100, 1), &[11, 12]);
+        let (one, other) = (leaving(&leases, 100, &[11]), leaving(&leases, 100, &[12]));
+        leases.ended(one);
+        leases.ended(other);
+        let first = leaving(&leases, 100, &[]);
+        assert_eq!(first.spent, [group(100, 1)]);
+        assert!(leaving(&leases, 100, &[]).spent.is_empty(), "the first of them has not ended yet");
     }
 
     #[test]
@@ -367,7 +402,7 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten_when_there_are_too_many() {
         let leases = Leases::default();
-        for n in 0..=GROUPS_MAX as i64 {
+        for n in (0..).take(GROUPS_MAX + 1) {
             given(&leases, group(100 + n, n), &[n]);
         }
         assert!(leaving(&leases, 100, &[0]).spent.is_empty());

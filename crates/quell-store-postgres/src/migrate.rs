@@ -63,8 +63,10 @@ async fn change(connection: &Connection, options: &Options) -> StoreResult<()> {
     let schema = &options.schema;
     let failed = |e: &Error| explained(e, options);
     // Whoever comes second waits here, and finds the work done.
-    let begin =
-        format!("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('quell migrations of {schema}', 0))");
+    let begin = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('quell migrations of {schema}', 0)); \
+         SET LOCAL lock_timeout = 5000"
+    );
     connection.batch(&begin).await.map_err(|e| failed(&e))?;
     let found = connection.query(&FOUND, &[schema]).await.map_err(|e| failed(&e))?;
     let exists: bool = found.first().map_or(Ok(false), |row| get(row, 0))?;

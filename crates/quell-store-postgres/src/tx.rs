@@ -182,8 +182,10 @@ static FIRES: Sql = Sql {
 };
 static LOCK_QUEUE: Sql =
     Sql { text: "SELECT id FROM quell.queue WHERE id = $1 FOR UPDATE", types: &[Type::INT4] };
+/// How many are under a lease, and how many are named by its rows.
 static RUNNING: Sql = Sql {
-    text: "SELECT count(*) FROM (
+    text: "SELECT count(*), (SELECT coalesce(sum(cardinality(lanes)), 0)::bigint FROM quell.lease_group WHERE queue_id = $1)
+           FROM (
              SELECT lane_id FROM quell.lease WHERE queue_id = $1
              UNION
              SELECT l.id FROM quell.lease_group g CROSS JOIN LATERAL unnest(g.lanes) AS u(lane)
@@ -231,6 +233,8 @@ pub(crate) struct Tx {
     /// Queues whose leases that are over were looked for: rows of them that nobody is under go at the end, or every look
     /// would find them again.
     pub(crate) over: Vec<i32>,
+    /// Also rows of leases that end until then.
+    pub(crate) over_at: i64,
     /// The first events of lanes that are due, where they lie with their lanes.
     pub(crate) firsts: HashMap<u64, Kept>,
     /// A copy into this store: what it puts in place is put there again after a fault, row by row.
@@ -255,7 +259,8 @@ impl Skipped {
 impl Tx {
     /// Takes out the rows of leases that are over and that nobody is under any more.
     pub(crate) fn leases_over(&self) -> Option<Request> {
-        let values = || -> Vec<Value> { vec![Box::new(self.over.clone()), Box::new(self.now.as_millis())] };
+        let until = self.over_at.max(self.now.as_millis());
+        let values = || -> Vec<Value> { vec![Box::new(self.over.clone()), Box::new(until)] };
         (!self.over.is_empty()).then(|| (&leases::OVER, values()))
     }
 
@@ -545,7 +550,7 @@ impl Rows for Tx {
     async fn expired(&mut self, queues: &[(Tenant, QueueName)], most: usize) -> RowsResult<Vec<LaneAt>> {
         let ids = self.known_ids(queues).await?;
         let lanes = self.lock(&EXPIRED, &[&ids, &self.now.as_millis(), &number(most as u64)]).await?;
-        self.over = ids;
+        self.over.extend(ids);
         Ok(lanes)
     }
 
@@ -629,8 +634,14 @@ impl Rows for Tx {
         // In this order: the count sees what was committed before the lock was had.
         let requests = [(&LOCK_QUEUE, vec![Box::new(id) as Value]), (&RUNNING, vec![Box::new(id) as Value])];
         let answers = self.connection()?.read(&requests).await.map_err(|e| trouble(&e))?;
-        let row = answers.last().and_then(|rows| rows.first());
-        Ok(row.map_or(Ok(0), |row| count(row, 0))?)
+        let Some(row) = answers.last().and_then(|rows| rows.first()) else { return Ok(0) };
+        let (running, named) = (count(row, 0)?, count(row, 1)?);
+        if named > running * 2 + leases::STALE_MAX {
+            // Rows of leases whose lanes were handed back through several processes, so that none of them knew the last one.
+            self.over.push(id);
+            self.over_at = i64::MAX;
+        }
+        Ok(running)
     }
 
     async fn commit(self: Box<Self>, changes: Changes) -> RowsResult<()> {

@@ -105,8 +105,10 @@ impl<G: Grouped> Entrance<G> {
 struct Served<G: Grouped> {
     counter: Arc<Counter<G>>,
     calls: mpsc::Receiver<Call<G>>,
-    /// In the order in which they came; as many as there are places at the entrance.
-    waiting: VecDeque<Call<G>>,
+    /// With their places, in the order in which they came; as many as there are places at the entrance.
+    waiting: VecDeque<(u64, Call<G>)>,
+    /// Whether one of them could leave at once. Kept, because thousands may wait for one lane, and one more comes each moment.
+    free: bool,
     groups: JoinSet<()>,
     under_way: HashMap<Id, UnderWay>,
     /// How many calls the group had that ended last.
@@ -122,20 +124,20 @@ struct UnderWay {
 impl<G: Grouped> Served<G> {
     fn new(counter: Arc<Counter<G>>, calls: mpsc::Receiver<Call<G>>) -> Self {
         let (waiting, groups, under_way) = (VecDeque::new(), JoinSet::new(), HashMap::new());
-        Served { counter, calls, waiting, groups, under_way, last: 0 }
+        Served { counter, calls, waiting, free: false, groups, under_way, last: 0 }
     }
 
     async fn run(mut self) {
         loop {
             self.take_in();
-            while self.groups.len() < AT_ONCE && self.is_any_free() {
+            while self.groups.len() < AT_ONCE && self.free {
                 self.gather().await;
                 self.leave();
             }
             let room = self.waiting.len() < limits::STORE_QUEUE_MAX;
             tokio::select! {
                 call = self.calls.recv(), if room && !self.calls.is_closed() || self.groups.is_empty() => match call {
-                    Some(call) => self.waiting.push_back(call),
+                    Some(call) => self.admit(call),
                     None if self.groups.is_empty() => return,
                     // The last groups are still under way.
                     None => {}
@@ -149,8 +151,14 @@ impl<G: Grouped> Served<G> {
     fn take_in(&mut self) {
         while self.waiting.len() < limits::STORE_QUEUE_MAX {
             let Ok(call) = self.calls.try_recv() else { return };
-            self.waiting.push_back(call);
+            self.admit(call);
         }
+    }
+
+    fn admit(&mut self, call: Call<G>) {
+        let place = G::place(&call.0);
+        self.free |= !self.is_taken(place);
+        self.waiting.push_back((place, call));
     }
 
     fn note(&mut self, ended: Result<(Id, ()), JoinError>) {
@@ -164,16 +172,16 @@ impl<G: Grouped> Served<G> {
             }
         };
         self.last = self.under_way.remove(&id).map_or(0, |group| group.calls);
+        self.look_who_is_free();
     }
 
     /// Whether a group has this lane: its events would be stored in another order than they came in.
-    fn is_taken(&self, call: &Call<G>) -> bool {
-        let place = G::place(&call.0);
+    fn is_taken(&self, place: u64) -> bool {
         self.under_way.values().any(|group| group.places.contains(&place))
     }
 
-    fn is_any_free(&self) -> bool {
-        self.waiting.iter().any(|call| !self.is_taken(call))
+    fn look_who_is_free(&mut self) {
+        self.free = self.waiting.iter().any(|(place, _)| !self.is_taken(*place));
     }
 
     /// Callers that were just answered often come again at once. A group that left with the first of them would be followed
@@ -198,16 +206,15 @@ impl<G: Grouped> Served<G> {
         let share = all.div_ceil(AT_ONCE);
         let (mut group, mut places, mut weight) = (Vec::new(), HashSet::new(), 0);
         let mut passed = VecDeque::new();
-        while let Some(call) = self.waiting.pop_front() {
-            let place = G::place(&call.0);
+        while let Some((place, call)) = self.waiting.pop_front() {
             let fits = group.len() < share || places.contains(&place);
-            if !fits || self.is_taken(&call) {
-                passed.push_back(call);
+            if !fits || self.is_taken(place) {
+                passed.push_back((place, call));
                 continue;
             }
             weight += G::weight(&call.0);
             if weight > G::MOST && !group.is_empty() {
-                self.waiting.push_front(call);
+                self.waiting.push_front((place, call));
                 break;
             }
             places.insert(place);
@@ -226,6 +233,7 @@ impl<G: Grouped> Served<G> {
         // In a task of its own: should it panic, its callers are told "unknown" and the next group is served.
         let id = self.groups.spawn(done_together(self.counter.clone(), group, ROUNDS)).id();
         self.under_way.insert(id, UnderWay { places, calls });
+        self.look_who_is_free();
     }
 }
 
