@@ -31,50 +31,58 @@ use crate::tx::{Tx, read_aside};
 /// Numbers in one block: the increment of the sequence.
 pub(crate) const BLOCK: u64 = 1_000;
 
-static SPANS: Sql = Sql {
-    text: concat!(
-        "SELECT s.lane, ",
-        event_columns!(),
-        " FROM (SELECT unnest($1::bigint[]) AS lane, unnest($2::bigint[]) AS lo, unnest($3::bigint[]) AS hi,
-                 unnest($4::bigint[]) AS mark, unnest($5::bigint[]) AS most) s
-         CROSS JOIN LATERAL (SELECT * FROM (",
-        events_of_lane!(
-            "s.lane",
-            "e.seq BETWEEN s.lo AND s.hi AND e.mark IS NOT DISTINCT FROM s.mark",
-            "s.most"
-        ),
-        ") both_places ORDER BY seq LIMIT s.most) e"
-    ),
-    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
-};
+macro_rules! spans {
+    ($events:expr) => {
+        concat!(
+            "SELECT s.lane, ",
+            event_columns!(),
+            " FROM (SELECT unnest($1::bigint[]) AS lane, unnest($2::bigint[]) AS lo, unnest($3::bigint[]) AS hi,
+                     unnest($4::bigint[]) AS mark, unnest($5::bigint[]) AS most) s
+             CROSS JOIN LATERAL (SELECT * FROM (",
+            $events,
+            ") both_places ORDER BY seq LIMIT s.most) e"
+        )
+    };
+}
 /// An event is read when those before it do not weigh enough yet. The size of a text is known without reading it.
-static HEAVY_SPANS: Sql = Sql {
-    text: concat!(
-        "SELECT s.lane, ",
-        event_columns!(),
-        " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-            AS s(lane, lo, hi, mark, most, bytes)
-         CROSS JOIN LATERAL (
-           SELECT f.*, sum(octet_length(f.payload))
-             OVER (ORDER BY f.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-           FROM (SELECT * FROM (",
+macro_rules! heavy_spans {
+    ($events:expr) => {
+        concat!(
+            "SELECT s.lane, ",
+            event_columns!(),
+            " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+                AS s(lane, lo, hi, mark, most, bytes)
+             CROSS JOIN LATERAL (
+               SELECT f.*, sum(octet_length(f.payload))
+                 OVER (ORDER BY f.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+               FROM (SELECT * FROM (",
+            $events,
+            ") both_places ORDER BY seq LIMIT s.most) f) e
+             WHERE coalesce(e.before, 0) < s.bytes"
+        )
+    };
+}
+macro_rules! in_both_places {
+    () => {
         events_of_lane!(
             "s.lane",
             "e.seq BETWEEN s.lo AND s.hi AND e.mark IS NOT DISTINCT FROM s.mark",
             "s.most"
-        ),
-        ") both_places ORDER BY seq LIMIT s.most) f) e
-         WHERE coalesce(e.before, 0) < s.bytes"
-    ),
-    types: &[
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-    ],
-};
+        )
+    };
+}
+/// Of lanes whose first event is known: their rows need not be looked at once more.
+macro_rules! apart {
+    () => {
+        "SELECT * FROM quell.event_row
+         WHERE lane_id = s.lane AND seq BETWEEN s.lo AND s.hi AND mark IS NOT DISTINCT FROM s.mark
+         ORDER BY seq LIMIT s.most"
+    };
+}
+static SPANS: Sql = Sql { text: spans!(in_both_places!()), types: &[Type::INT8_ARRAY; 5] };
+static HEAVY_SPANS: Sql = Sql { text: heavy_spans!(in_both_places!()), types: &[Type::INT8_ARRAY; 6] };
+static SPANS_APART: Sql = Sql { text: spans!(apart!()), types: &[Type::INT8_ARRAY; 5] };
+static HEAVY_SPANS_APART: Sql = Sql { text: heavy_spans!(apart!()), types: &[Type::INT8_ARRAY; 6] };
 static IDS: Sql = Sql {
     text: concat!(
         "SELECT e.lane_id, ",
@@ -255,14 +263,23 @@ impl Tx {
             requests.push((sql, values));
         };
         let mut found = Found::default();
-        let mut spans: Vec<&Span> = Vec::with_capacity(want.spans.len());
+        let (mut spans, mut apart) = (Vec::new(), Vec::new());
         for span in &want.spans {
-            match self.firsts.get(&span.lane).filter(|first| first::answers(span, first)) {
-                Some(first) => found.events.push((span.lane, first.clone())),
-                None => spans.push(span),
+            let Some(first) = self.firsts.get(&span.lane) else {
+                spans.push(span.clone());
+                continue;
+            };
+            match first.as_ref().filter(|first| first::begins(span, first)) {
+                Some(first) => {
+                    found.events.push((span.lane, first.clone()));
+                    apart.extend(first::rest(span, first));
+                }
+                None => apart.push(span.clone()),
             }
         }
-        ask_events(want, &spans, &mut ask);
+        ask_spans(&spans, [&SPANS, &HEAVY_SPANS], &mut ask);
+        ask_spans(&apart, [&SPANS_APART, &HEAVY_SPANS_APART], &mut ask);
+        ask_events(want, &mut ask);
         ask_runs(want, &mut ask);
         ask_aside(want, &queues, &mut ask);
         ask_rest(want, &queues, &mut ask);
@@ -384,26 +401,34 @@ impl Tx {
     }
 }
 
-fn ask_events(want: &Want, spans: &[&Span], ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)) {
-    let column = |bytes: bool, of: fn(&Span) -> Option<i64>| -> Vec<Option<i64>> {
-        spans.iter().filter(|s| s.bytes.is_some() == bytes).map(|s| of(s)).collect()
-    };
-    for heavy in [false, true] {
-        if spans.iter().all(|s| s.bytes.is_some() != heavy) {
+/// Spans by the number of their events, and those that are also bounded by their bytes.
+fn ask_spans(
+    spans: &[Span],
+    [light, heavy]: [&'static Sql; 2],
+    ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>),
+) {
+    for (by_bytes, sql) in [(false, light), (true, heavy)] {
+        let of = || spans.iter().filter(|s| s.bytes.is_some() == by_bytes);
+        if of().next().is_none() {
             continue;
         }
+        let column =
+            |value: fn(&Span) -> Option<i64>| -> Value { Box::new(of().map(value).collect::<Vec<_>>()) };
         let mut values: Vec<Value> = vec![
-            Box::new(column(heavy, |s| Some(number(s.lane)))),
-            Box::new(column(heavy, |s| Some(number(s.from)))),
-            Box::new(column(heavy, |s| Some(number(s.upto)))),
-            Box::new(column(heavy, |s| maybe_number(s.mark))),
-            Box::new(column(heavy, |s| Some(number(s.most)))),
+            column(|s| Some(number(s.lane))),
+            column(|s| Some(number(s.from))),
+            column(|s| Some(number(s.upto))),
+            column(|s| maybe_number(s.mark)),
+            column(|s| Some(number(s.most))),
         ];
-        if heavy {
-            values.push(Box::new(column(heavy, |s| maybe_number(s.bytes))));
+        if by_bytes {
+            values.push(column(|s| maybe_number(s.bytes)));
         }
-        ask(Kind::Events, if heavy { &HEAVY_SPANS } else { &SPANS }, values);
+        ask(Kind::Events, sql, values);
     }
+}
+
+fn ask_events(want: &Want, ask: &mut impl FnMut(Kind, &'static Sql, Vec<Value>)) {
     if !want.ids.is_empty() {
         let (lanes, ids): (Vec<i64>, Vec<String>) =
             want.ids.iter().map(|(lane, id)| (number(*lane), id.as_str().to_owned())).unzip();

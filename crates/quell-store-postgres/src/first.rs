@@ -114,9 +114,19 @@ pub(crate) fn read(row: &Row, at: usize) -> StoreResult<Option<Kept>> {
     }))
 }
 
-/// Whether the first event of a lane is all that this span asks for: it is the first of every span that it is in.
-pub(crate) fn answers(span: &Span, first: &Kept) -> bool {
-    span.most == 1 && span.mark.is_none() && (span.from..=span.upto).contains(&first.event.seq)
+/// Whether the first event of a lane is in this span: then it is the first of it.
+pub(crate) fn begins(span: &Span, first: &Kept) -> bool {
+    span.most > 0 && span.mark.is_none() && (span.from..=span.upto).contains(&first.event.seq)
+}
+
+/// What is still to be read of a span that begins with the first event of its lane.
+pub(crate) fn rest(span: &Span, first: &Kept) -> Option<Span> {
+    let most = span.most.checked_sub(1).filter(|most| *most > 0)?;
+    let bytes = match span.bytes {
+        None => None,
+        Some(bytes) => Some(bytes.checked_sub(first.event.payload.len() as u64).filter(|left| *left > 0)?),
+    };
+    Some(Span { from: first.event.seq + 1, most, bytes, ..span.clone() })
 }
 
 #[cfg(test)]
@@ -140,11 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_spans_of_one_event_that_begin_with_it() {
-        let span = Span { lane: 1, from: 5, upto: 9, mark: None, most: 1, bytes: None };
-        assert!(answers(&span, &kept(5, "1")) && answers(&span, &kept(9, "1")));
-        assert!(!answers(&span, &kept(4, "1")) && !answers(&span, &kept(10, "1")));
-        assert!(!answers(&Span { most: 2, ..span.clone() }, &kept(5, "1")), "there may be a second one");
-        assert!(!answers(&Span { mark: Some(3), ..span }, &kept(5, "1")));
+    fn a_span_that_begins_with_it_is_read_from_the_second_on() {
+        let span = Span { lane: 1, from: 5, upto: 9, mark: None, most: 3, bytes: None };
+        assert!(begins(&span, &kept(5, "1")) && begins(&span, &kept(9, "1")));
+        assert!(!begins(&span, &kept(4, "1")) && !begins(&span, &kept(10, "1")));
+        assert!(!begins(&Span { mark: Some(3), ..span.clone() }, &kept(5, "1")));
+        assert_eq!(rest(&span, &kept(6, "1")), Some(Span { from: 7, most: 2, ..span.clone() }));
+        assert_eq!(rest(&Span { most: 1, ..span.clone() }, &kept(6, "1")), None, "it is all that is wanted");
+        let heavy = |bytes| Span { bytes: Some(bytes), ..span.clone() };
+        assert_eq!(rest(&heavy(5), &kept(6, "123")).and_then(|rest| rest.bytes), Some(2));
+        assert_eq!(rest(&heavy(3), &kept(6, "123")), None, "it weighs enough by itself");
     }
 }

@@ -235,8 +235,8 @@ pub(crate) struct Tx {
     pub(crate) over: Vec<i32>,
     /// Also rows of leases that end until then.
     pub(crate) over_at: i64,
-    /// The first events of lanes that are due, where they lie with their lanes.
-    pub(crate) firsts: HashMap<u64, Kept>,
+    /// The first events of lanes that are due, or that they do not lie with their lanes.
+    pub(crate) firsts: HashMap<u64, Option<Kept>>,
     /// A copy into this store: what it puts in place is put there again after a fault, row by row.
     pub(crate) filling: bool,
 }
@@ -374,7 +374,7 @@ impl Tx {
     pub(crate) async fn found_due(&mut self, due: &[Row], front: &[Row]) -> RowsResult<Vec<LaneAt>> {
         let mut lanes = self.lanes_at(due).await?;
         for (at, row) in lanes.iter().zip(due) {
-            self.firsts.extend(first::read(row, LANE_COLUMNS)?.map(|first| (at.lane.id, first)));
+            self.firsts.insert(at.lane.id, first::read(row, LANE_COLUMNS)?);
         }
         let locked: HashSet<u64> = lanes.iter().map(|at| at.lane.id).collect();
         let mut skipped: Vec<(u64, i64)> = Vec::new();
