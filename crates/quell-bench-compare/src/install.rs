@@ -147,7 +147,9 @@ async fn apalis(folder: &Path) -> anyhow::Result<PathBuf> {
         .arg(folder.join("target"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+        // The last is what the workspace tells its own SQLite: others are built as they come.
+        let ours = ["CARGO_PKG_", "CARGO_MANIFEST_", "LIBSQLITE3_FLAGS"];
+        if ours.iter().any(|start| text.starts_with(start)) {
             build.env_remove(name);
         }
     }
