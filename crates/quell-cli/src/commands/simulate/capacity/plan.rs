@@ -422,7 +422,8 @@ mod tests {
         let plan = plan(&ask(Kind::Postgres, 600.0), &costs(Kind::Postgres));
         assert_eq!((plan.databases, plan.servers, plan.workers), (1, 1, 1), "{plan:?}");
         let slow = Ask { handler_s: 30.0, ..ask(Kind::Sqlite, 60_000.0) };
-        let plan = super::plan(&slow, &costs(Kind::Sqlite));
+        // What is the limit must not depend on how fast the machine was on which costs were measured.
+        let plan = super::plan(&slow, &round());
         assert_eq!(plan.limit, "the thread that writes", "{plan:?}");
         assert!(plan.slots >= 6_000, "200 runs a second for half a minute each: {plan:?}");
     }
