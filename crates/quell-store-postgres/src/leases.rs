@@ -7,7 +7,7 @@
 //!
 //! A row is deleted without looking at its lanes when this process has given the lease and has seen every commit by which they left it: to
 //! look at two hundred lanes cost as much as two hundred rows of leases did. That holds within one past of the store only, so after a
-//! restore nothing is known any more. Rows of which nothing is known go when the server finds none of their lanes under that lease.
+//! restore, or a new connection (the server may have died and lost its last commits), nothing is known any more. Rows of which nothing is known go when the server finds none of their lanes under that lease.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
