@@ -1,23 +1,16 @@
 //! The first event of a lane lies in the row of the lane: which one does, that nobody who asks sees a difference, and what programs of
 //! older versions do to it, which know one table of events.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use quell_store_postgres::PostgresStore;
 use quell_store_tests::builders::{
     RETRY, SUCCEEDED, append, append_one, claim_all, claim_one, claim_one_as, erase_event, event, forget,
     lane_of, seq_of, settle, settle_after, worker,
 };
-use quell_store_tests::reads::verify;
 use quell_test_servers::postgres_url;
 use serde_json::json;
 
-use crate::world::{WITHOUT_FIRSTS, fresh_schema, run_sql, with};
-
-async fn open(schema: &str) -> Arc<PostgresStore> {
-    PostgresStore::open_url(&with(&postgres_url(), schema, "")).await.expect("it opens")
-}
+use crate::world::{WITHOUT_FIRSTS, end, fresh_schema, open_in, run_sql};
 
 /// Fails unless so many events lie with their lanes, and so many in the table of events.
 async fn expect_events(schema: &str, with_lanes: usize, apart: usize) {
@@ -34,16 +27,10 @@ async fn expect_events(schema: &str, with_lanes: usize, apart: usize) {
     run_sql(&postgres_url(), &sql).await;
 }
 
-async fn end(schema: &str, store: Arc<PostgresStore>) {
-    assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
-    drop(store);
-    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
-}
-
 #[tokio::test]
 async fn the_first_lies_with_its_lane_and_all_others_do_not() {
     let schema = fresh_schema();
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     append(&*store, [event("q", "a").payload(json!(1)), event("q", "a").payload(json!(2))]).await;
     append_one(&*store, event("q", "a").payload(json!(3))).await;
     append_one(&*store, event("q", "b").payload(json!(4))).await;
@@ -65,7 +52,7 @@ async fn the_first_lies_with_its_lane_and_all_others_do_not() {
 #[tokio::test]
 async fn one_that_is_large_or_has_headers_lies_apart_and_none_behind_it_takes_its_place() {
     let schema = fresh_schema();
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     append(&*store, [event("q", "a").payload(json!("x".repeat(600))), event("q", "a")]).await;
     append(&*store, [event("q", "b").header("trace", "1"), event("q", "b")]).await;
     expect_events(&schema, 0, 4).await;
@@ -77,7 +64,7 @@ async fn one_that_is_large_or_has_headers_lies_apart_and_none_behind_it_takes_it
 #[tokio::test]
 async fn a_run_that_is_tried_again_has_the_event_again() {
     let schema = fresh_schema();
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     append_one(&*store, event("q", "a").payload(json!({"n": 1}))).await;
     let first = claim_one(&*store).await;
     settle_after(&*store, &first, RETRY, Duration::ZERO).await;
@@ -90,7 +77,7 @@ async fn a_run_that_is_tried_again_has_the_event_again() {
 #[tokio::test]
 async fn it_goes_when_it_is_erased_or_forgotten() {
     let schema = fresh_schema();
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     append_one(&*store, event("q", "a").id("one")).await;
     append(&*store, [event("q", "b"), event("q", "b")]).await;
     expect_events(&schema, 2, 1).await;
@@ -111,7 +98,7 @@ async fn it_goes_when_it_is_erased_or_forgotten() {
 #[tokio::test]
 async fn a_program_of_an_older_version_reads_and_writes_one_table_of_events() {
     let schema = fresh_schema();
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     let receipt = append_one(&*store, event("q", "a").id("first").payload(json!(1))).await;
     append_one(&*store, event("q", "b").payload(json!(2))).await;
     let (lane, seq) = (receipt.run_id.expect("it waits in a run").lane, seq_of(&receipt));
@@ -152,7 +139,7 @@ async fn a_program_of_an_older_version_reads_and_writes_one_table_of_events() {
 #[tokio::test]
 async fn what_an_older_program_has_prepared_goes_on_while_the_schema_changes() {
     let schema = fresh_schema();
-    drop(open(&schema).await);
+    drop(open_in(&schema).await);
     run_sql(&postgres_url(), &WITHOUT_FIRSTS.replace('%', &schema)).await;
     let (client, connection) =
         tokio_postgres::connect(&postgres_url(), tokio_postgres::NoTls).await.expect("the server is there");
@@ -177,7 +164,7 @@ async fn what_an_older_program_has_prepared_goes_on_while_the_schema_changes() {
         assert_eq!(put(7, seq).await, 1);
         assert_eq!(seqs(7).await.len(), usize::try_from(seq).expect("it is small"));
     }
-    let store = open(&schema).await;
+    let store = open_in(&schema).await;
     let receipt = append_one(&*store, event("q", "a")).await;
     let (lane, seq) = (receipt.run_id.expect("it waits in a run").lane, seq_of(&receipt));
     expect_events(&schema, 1, 8).await;
@@ -196,7 +183,7 @@ async fn what_an_older_program_has_prepared_goes_on_while_the_schema_changes() {
 #[tokio::test]
 async fn whoever_joins_with_all_events_goes_by_the_indexes_of_both_places() {
     let schema = fresh_schema();
-    drop(open(&schema).await);
+    drop(open_in(&schema).await);
     let joined = "unnest(ARRAY[1::bigint], ARRAY[2::bigint]) AS w(lane, seq)";
     let of_one = "e.lane_id = w.lane AND e.seq = w.seq";
     for sql in [

@@ -9,6 +9,8 @@ use quell_core::copy::Portable;
 use quell_core::store::Store;
 use quell_store_postgres::{Options, PostgresStore};
 use quell_store_tests::World;
+use quell_store_tests::reads::verify;
+use quell_test_servers::postgres_url;
 
 /// A name that no other test of this run has, nor one of another run on the same server.
 pub(crate) fn fresh_schema() -> String {
@@ -34,6 +36,18 @@ pub(crate) const WITHOUT_FIRSTS: &str = "
     ALTER TABLE %.lane DROP COLUMN first_seq, DROP COLUMN first_at, DROP COLUMN first_priority, DROP COLUMN first_id,
       DROP COLUMN first_print, DROP COLUMN first_payload;
     UPDATE %.meta SET version = 6;";
+
+/// A store in this schema, for tests that look into its tables.
+pub(crate) async fn open_in(schema: &str) -> Arc<PostgresStore> {
+    open(&with(&postgres_url(), schema, "")).await
+}
+
+/// Ends such a test: the store has nothing to complain of, and its schema goes.
+pub(crate) async fn end(schema: &str, store: Arc<PostgresStore>) {
+    assert_eq!(verify(&*store).await.problems, Vec::<String>::new());
+    drop(store);
+    run_sql(&postgres_url(), &format!("DROP SCHEMA {schema} CASCADE")).await;
+}
 
 /// Runs statements on the server, past the store.
 pub(crate) async fn run_sql(url: &str, sql: &str) {
